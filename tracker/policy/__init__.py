@@ -1,0 +1,1 @@
+"""What the tracker decides. Pure: no IO, no clock."""

@@ -1,0 +1,1 @@
+"""The tracker's hard state: versions, channels, modes and operator nonces."""
