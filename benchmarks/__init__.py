@@ -1,0 +1,1 @@
+"""Measurements against the alternatives on a shaped network; each prints JSON."""
