@@ -1,0 +1,52 @@
+"""What a command prints: data to stdout, everything for people to stderr.
+
+With ``--json`` stdout gets exactly one object, at the end. Without it stdout gets what a script
+would want from the command (a version id, a directory, a table) and stderr the summary.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+
+
+def emit(document: Mapping[str, Json], *, as_json: bool, data: str = "", summary: str = "") -> None:
+    """Print the result of a command."""
+    if as_json:
+        print_json(document)
+        return
+    if summary:
+        note(summary)
+    if data:
+        sys.stdout.write(data.rstrip("\n") + "\n")
+        sys.stdout.flush()
+
+
+def print_json(document: Json) -> None:
+    sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """A line for people."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def warn(warning_id: str, message: str) -> None:
+    """A warning; its id never changes, so that it can be looked up and filtered."""
+    note(f"warning: {warning_id}: {message}")
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their longest cell, two spaces apart."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (header, *rows)
+    ]
+    return "\n".join(lines)
