@@ -1,0 +1,391 @@
+"""The agent: one policy machine, the shells that act for it, and their supervisor.
+
+Everything that happens becomes an event in one queue (`decider`); the node answers with commands,
+and `_execute` hands each to the shell that can carry it out. Shells never choose a chunk or a peer.
+
+One chunk's walk: the tracker names peers or grants a lease (`tracker_session`), the node picks
+(`RequestChunk`), `peer_network` receives into the store, `ChunkVerified` comes back through the
+queue; from there the node announces it, the ledger counts it and the next report carries it."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import assert_never
+
+import trio
+
+from swarm.agent.accounting import Ledger, Source, Transfer
+from swarm.agent.channel_follower import ChannelFollower
+from swarm.agent.decider import Decider
+from swarm.agent.documents import MANIFEST_BYTES_MAX, ManifestSource
+from swarm.agent.held_version import HeldVersion
+from swarm.agent.origin_client import OriginClient
+from swarm.agent.origin_fetches import OriginFetches
+from swarm.agent.peer_network import NetworkSettings, PeerNetwork
+from swarm.agent.settings import AgentSettings
+from swarm.agent.shelf import Shelf
+from swarm.agent.tracker_client import TrackerClient
+from swarm.agent.tracker_session import TrackerSession, VersionFacts
+from swarm.errors import NotFoundError, SwarmError
+from swarm.policy import commands as order
+from swarm.policy import events as fact
+from swarm.policy.node import Node
+from swarm.policy.settings import NodeSettings
+from swarm.protocol.ids import Address, Identity, LeaseId, NodeId, VersionId
+from swarm.protocol.messages import DocumentKind, PeerInfo
+from swarm.protocol.tracker_api import Lease, LeaseProgress, ListenReply
+from swarm.store.chunk_store import ChunkStore
+
+logger = logging.getLogger(__name__)
+
+SAMPLE_INTERVAL_S = 0.2
+"""Between two looks at the bytes of live transfers: a slow source may be cut after 250 ms at the
+earliest, and the NIC estimate averages over 500 ms."""
+
+
+class Agent:
+    """One agent over one store. `run` never returns on its own; cancel it, or `leave` first."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        store: ChunkStore,
+        identity: Identity,
+        *,
+        origin: OriginClient | None,
+        tracker: TrackerClient | None,
+    ) -> None:
+        self.settings = settings
+        self.identity = identity
+        self.ledger = Ledger()
+        self.follower = ChannelFollower(
+            settings.channels, is_ready=lambda version: self.shelf.is_ready(version)
+        )
+        self.session: TrackerSession | None = None
+        self._store = store
+        self._origin = origin
+        self._tracker = tracker
+        self._rng = random.Random()
+        self._nursery: trio.Nursery | None = None
+        # Agents named by the tracker or by neighbours: whom to ask for a manifest.
+        self._known: dict[NodeId, PeerInfo] = {}
+        self._neighbours: dict[NodeId, PeerInfo] = {}
+        # Leases as last delivered, less those that ended since.
+        self._leases: dict[VersionId, dict[LeaseId, Lease]] = {}
+        self.decider = Decider(
+            Node(self._node_settings(), identity.node_id, self._rng),
+            observe=self._observe,
+            execute=self._execute,
+        )
+        self.shelf = Shelf(
+            store, sources=self._manifest_sources(), on_open=self._opened, on_ready=self._is_ready
+        )
+        self.network = PeerNetwork(
+            identity=identity,
+            key=settings.cluster_key or bytes(32),
+            settings=self._network_settings(),
+            store_versions=self.shelf.stores,
+            emit=self.decider.emit,
+            documents=self._document,
+        )
+        self.fetches = (
+            OriginFetches(
+                origin, self.shelf.held, emit=self.decider.emit, on_problem=self._origin_problem
+            )
+            if origin is not None
+            else None
+        )
+
+    # ---- life
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve until cancelled; the started value is the address that peers connect to."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            bound = await nursery.start(self.network.run)
+            nursery.start_soon(self.decider.run)
+            nursery.start_soon(self._sample_forever)
+            if self._tracker is not None:
+                self.session = self._open_session(self._tracker, bound)
+                nursery.start_soon(self.session.report_forever)
+                nursery.start_soon(self.session.listen_forever)
+            else:
+                self.decider.emit(fact.TrackerLost())
+            task_status.started(bound)
+
+    async def leave(self) -> None:
+        """Say Bye to everyone and let chunks in flight end, for at most `leave_grace_s`."""
+        self.decider.emit(fact.LeaveRequested())
+        with trio.move_on_after(self.settings.leave_grace_s):
+            if self.session is not None:
+                with trio.move_on_after(1.0):
+                    try:
+                        await self.session.report_once(is_leaving=True)
+                    except SwarmError as error:
+                        logger.info("the tracker did not hear our Bye: %s", error.message)
+            await self.network.close(self.settings.leave_grace_s)
+
+    async def close(self) -> None:
+        """After `run` ended: close the versions, so that the next start trusts them."""
+        with trio.CancelScope(shield=True):
+            await self.shelf.close()
+
+    @property
+    def neighbour_count(self) -> int:
+        return len(self._neighbours)
+
+    def want(self, version: VersionId) -> None:
+        """Fetch and serve this version from now on."""
+        assert self._nursery is not None, "the agent does not run"
+        if self.shelf.want(version, self._nursery) and self.session is not None:
+            self.session.subscriptions_changed()
+
+    # ---- what happened: the shell's own notes, before the node decides
+
+    def _observe(self, event: fact.Event) -> None:
+        match event:
+            case fact.ChunkVerified():
+                self._chunk_verified(event)
+            case fact.TransferFailed():
+                self.ledger.failed(event.transfer)
+            case fact.ProgressSampled():
+                for transfer, received_bytes in event.received:
+                    self.ledger.sampled(transfer, received_bytes)
+            case fact.PeerConnected():
+                self._neighbours[event.peer.node_id] = event.peer
+            case fact.PeerLost():
+                self._neighbours.pop(event.peer, None)
+            case fact.HandoutReceived():
+                self._known.update((peer.node_id, peer) for peer in event.peers)
+            case fact.UploadFinished():
+                self.ledger.sent_bytes += event.sent_bytes
+            case _:
+                pass
+
+    def _chunk_verified(self, event: fact.ChunkVerified) -> None:
+        assert self._nursery is not None
+        now = trio.current_time()
+        held = self.shelf.held.get(event.version)
+        length = held.manifest.lengths[event.chunk] if held is not None else 0
+        if self.shelf.chunk_verified(event.version, event.chunk, self._nursery) is not None:
+            self.ledger.verified(event.transfer, event.version, length, now)
+        elif event.transfer is not None:
+            self.ledger.duplicate(event.transfer, length)
+
+    def _opened(self, held: HeldVersion) -> None:
+        lengths = held.manifest.lengths
+        local_bytes = sum(length for chunk, length in enumerate(lengths) if held.bits >> chunk & 1)
+        self.ledger.open(
+            held.version,
+            total_bytes=held.manifest.unique_bytes,
+            local_bytes=local_bytes,
+            now=trio.current_time(),
+        )
+        self.decider.emit(fact.VersionAdded(held.version, lengths, held.bits))
+        if self.session is not None:
+            self.session.poke()
+
+    def _is_ready(self, held: HeldVersion) -> None:
+        assert self._nursery is not None
+        account = self.ledger.accounts[held.version]
+        account.ready_at = trio.current_time()
+        self._nursery.start_soon(self._swap_channels)
+        if self.session is not None:
+            self.session.poke()
+
+    async def _swap_channels(self) -> None:
+        for channel, version, revision in self.follower.due():
+            try:
+                await trio.to_thread.run_sync(self._store.point_channel, channel, version)
+            except SwarmError as error:
+                logger.error("channel %s: %s", channel, error.message)
+                self.shelf.problems[version] = error
+            else:
+                self.follower.swapped(channel, version, revision)
+        if self.session is not None:
+            self.session.poke()
+
+    def _origin_problem(self, version: VersionId, error: SwarmError) -> None:
+        self.shelf.problems[version] = error
+
+    # ---- what to do
+
+    def _execute(self, command: order.Command) -> None:
+        assert self._nursery is not None
+        match command:
+            case order.RequestChunk():
+                self.ledger.began(command.transfer, self._peer_transfer(command))
+                self.network.execute(command)
+            case order.FetchFromOrigin():
+                assert self.fetches is not None, "the node was told that there is no origin"
+                url = self.settings.origin
+                self.ledger.began(
+                    command.transfer,
+                    Transfer(command.version, command.chunk, Source.ORIGIN, url),
+                )
+                self.fetches.start(command, self._nursery)
+            case order.CancelTransfer():
+                if self.fetches is None or not self.fetches.cancel(command.transfer):
+                    self.network.execute(command)
+            case order.ReportLease():
+                self._leases[command.version].pop(command.lease, None)
+                if self.session is not None:
+                    self.session.lease_ended(command)
+            case order.ReportUnreachable():
+                if self.session is not None:
+                    self.session.unreachable(command.peer)
+            case order.HashAgain():
+                self._nursery.start_soon(self._hash_again, command)
+            case (
+                order.ConnectPeer()
+                | order.DisconnectPeer()
+                | order.SendBitfield()
+                | order.SendHave()
+                | order.SendRetract()
+                | order.SendBadChunk()
+                | order.EndSession()
+                | order.StartUpload()
+                | order.RefuseRequest()
+            ):
+                self.network.execute(command)
+            case _:
+                assert_never(command)
+
+    def _peer_transfer(self, command: order.RequestChunk) -> Transfer:
+        peer = self._neighbours.get(command.peer)
+        is_near = peer is None or peer.zone == self.settings.zone
+        source = Source.PEER_SAME_ZONE if is_near else Source.PEER_OTHER_ZONE
+        sender = str(peer.address) if peer is not None else command.peer.hex()
+        return Transfer(command.version, command.chunk, source, sender)
+
+    async def _hash_again(self, command: order.HashAgain) -> None:
+        if not await self.shelf.hash_again(command.version, command.chunk):
+            length = self.shelf.held[command.version].manifest.lengths[command.chunk]
+            self.ledger.lost(command.version, length)
+            self.decider.emit(fact.ChunkDamaged(command.version, command.chunk))
+
+    async def _sample_forever(self) -> None:
+        while True:
+            await trio.sleep(SAMPLE_INTERVAL_S)
+            received = list(self.network.sample())
+            if self.fetches is not None:
+                received.extend(self.fetches.received.items())
+            if received or self.ledger.live:
+                self.decider.emit(
+                    fact.ProgressSampled(
+                        tuple(received), self.network.bytes_in, self.network.bytes_out
+                    )
+                )
+
+    # ---- the tracker
+
+    def _open_session(self, client: TrackerClient, bound: Address) -> TrackerSession:
+        return TrackerSession(
+            client,
+            self,
+            address=self.settings.advertise or bound,
+            zone=self.settings.zone,
+            rack=self.settings.rack,
+            on_reply=self._tracker_said,
+            on_lost=lambda: self.decider.emit(fact.TrackerLost()),
+            on_regained=lambda: self.decider.emit(fact.TrackerRegained()),
+            rng=self._rng,
+        )
+
+    def _tracker_said(self, reply: ListenReply) -> None:
+        assert self._nursery is not None
+        for state in reply.versions:
+            self.decider.emit(fact.HandoutReceived(state.version, state.handout))
+            self.decider.emit(fact.ModeReceived(state.version, state.mode))
+            self.decider.emit(fact.LeasesReceived(state.version, state.leases))
+            self._leases[state.version] = {lease.lease: lease for lease in state.leases}
+        has_changed = False
+        for target in reply.channels:
+            has_changed |= self.follower.aim(target)
+        if has_changed:
+            for version in self.follower.wanted():
+                self.want(version)
+            self._nursery.start_soon(self._swap_channels)
+
+    def versions_held(self) -> tuple[VersionFacts, ...]:
+        return tuple(
+            VersionFacts(held.version, len(held.manifest.lengths), held.bits, held.is_ready)
+            for held in self.shelf.held.values()
+        )
+
+    def versions_wanted(self) -> tuple[VersionId, ...]:
+        return self.shelf.wanted
+
+    def channels_followed(self) -> tuple[str, ...]:
+        return self.follower.channels
+
+    def channels_served(self) -> tuple[tuple[str, int], ...]:
+        return tuple((name, revision) for name, (_, revision) in self.follower.served.items())
+
+    def lease_progress(self) -> tuple[LeaseProgress, ...]:
+        received = self.fetches.received if self.fetches is not None else {}
+        reading = {
+            (live.version, live.chunk): received[transfer]
+            for transfer, live in self.ledger.live.items()
+            if transfer in received
+        }
+        return tuple(
+            LeaseProgress(lease.lease, reading.get((version, lease.chunk), 0))
+            for version, leases in self._leases.items()
+            for lease in leases.values()
+        )
+
+    def nic_bytes_per_s(self) -> int:
+        return int(self.decider.node.statistics().nic_bytes_per_s)
+
+    def problem(self) -> str:
+        return "; ".join(error.message for error in self.shelf.problems.values())
+
+    # ---- documents and settings
+
+    def _document(self, version: VersionId, kind: DocumentKind) -> bytes | None:
+        held = self.shelf.held.get(version)
+        return held.manifest_bytes if held is not None and kind is DocumentKind.MANIFEST else None
+
+    def _manifest_sources(self) -> list[ManifestSource]:
+        sources: list[ManifestSource] = []
+        if self._tracker is not None:
+            sources.append(("the tracker", self._tracker.manifest))
+        sources.append(("peers", self._manifest_from_peers))
+        if self._origin is not None:
+            sources.append(("the origin", self._origin.fetch_manifest))
+        return sources
+
+    async def _manifest_from_peers(self, version: VersionId) -> bytes | None:
+        for peer in self._rng.sample(list(self._known.values()), min(3, len(self._known))):
+            try:
+                return await self.network.fetch_document(
+                    peer, version, DocumentKind.MANIFEST, limit_bytes=MANIFEST_BYTES_MAX
+                )
+            except SwarmError:
+                continue
+        raise NotFoundError("no peer has the manifest")
+
+    def _node_settings(self) -> NodeSettings:
+        return NodeSettings(
+            nic_bytes_per_s=self.settings.nic_bytes_per_s,
+            uplink_bytes_per_s=self.settings.uplink_bytes_per_s,
+            flow_cap_bytes_per_s=self.settings.flow_cap_bytes_per_s,
+            has_origin=self._origin is not None,
+            origin_after_s=self.settings.origin_after_s,
+            zone=self.settings.zone,
+            rack=self.settings.rack,
+        )
+
+    def _network_settings(self) -> NetworkSettings:
+        return NetworkSettings(
+            listen=self.settings.listen,
+            advertise=self.settings.advertise,
+            zone=self.settings.zone,
+            rack=self.settings.rack,
+            uplink_bytes_per_s=self.settings.uplink_bytes_per_s,
+            downlink_bytes_per_s=self.settings.downlink_bytes_per_s,
+        )

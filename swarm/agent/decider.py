@@ -1,0 +1,64 @@
+"""The one task that lets the node decide: drain the queue, decide, act, sleep until there is more.
+
+Events are queued by whoever sees them and handled at our own pace, so a burst of a thousand haves
+is one wake-up. No other task calls `Node.handle`: the policy needs no locks, and its story replays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+
+import trio
+
+from swarm.policy.commands import Command
+from swarm.policy.events import Event, TimerFired
+from swarm.policy.node import Node
+
+QUEUE_LENGTH_MAX = 200_000
+"""More waiting events than any burst can make (48 neighbours × 4,000 frames in a socket buffer)
+mean that the decider is dead, and dying is better than growing."""
+
+
+class Decider:
+    """Owns the event queue and is the only caller of the node."""
+
+    def __init__(
+        self,
+        node: Node,
+        *,
+        observe: Callable[[Event], None],
+        execute: Callable[[Command], None],
+    ) -> None:
+        self.node = node
+        self._observe = observe
+        self._execute = execute
+        self._queue: deque[Event] = deque()
+        self._wake = trio.Event()
+
+    def emit(self, event: Event) -> None:
+        """Queue a fact. Cheap, never blocks; call it from the trio thread."""
+        assert len(self._queue) < QUEUE_LENGTH_MAX, "the decider does not drain its queue"
+        self._queue.append(event)
+        self._wake.set()
+
+    async def run(self) -> None:
+        while True:
+            deadline = self.node.next_deadline()
+            with trio.move_on_at(math.inf if deadline is None else deadline):
+                await self._wake.wait()
+            self._wake = trio.Event()
+            now = trio.current_time()
+            while self._queue:
+                self._handle(self._queue.popleft(), now)
+            deadline = self.node.next_deadline()
+            if deadline is not None and deadline <= now:
+                self._handle(TimerFired(), now)
+
+    def _handle(self, event: Event, now: float) -> None:
+        """The shell notes the fact first: what it shows is never behind what the node decided
+        on."""
+        self._observe(event)
+        for command in self.node.handle(event, now=now):
+            self._execute(command)

@@ -1,0 +1,59 @@
+"""What an agent is told at its start; `swarm.config` fills it from flags, environment and file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from swarm.protocol.ids import Address
+
+STALL_TIMEOUT_S = 120.0
+"""Without one verified byte for this long a pull gives up; above any S3 back-off seen in public
+reports, below what an operator waits before looking."""
+ANY_ADDRESS = Address("0.0.0.0", 0)
+LEAVE_GRACE_S = 20.0
+"""How long chunks in flight may take to end after SIGTERM; two thirds of Kubernetes' default 30
+s."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """Everything an agent can be told. Rates are bytes/s, sizes bytes, durations seconds."""
+
+    # Where versions lie: CACHE/versions/<id>/…
+    cache: Path
+    # Tracker URLs; empty means none.
+    trackers: tuple[str, ...] = ()
+    # Origin URL; "" means that only peers can serve.
+    origin: str = ""
+    # References fetched from the start, and channels followed.
+    versions: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+    # Where peers connect to; port 0 lets the system choose.
+    listen: Address = ANY_ADDRESS
+    # What peers are told; None: derived from the listening address.
+    advertise: Address | None = None
+    # Local API over TCP (probes, metrics); None: off.
+    http: Address | None = None
+    # Local API over a Unix socket; None: off.
+    socket: Path | None = None
+    # Neighbours to start from without a tracker.
+    peers: tuple[Address, ...] = ()
+    # Look for a tracker on the LAN by mDNS.
+    discover: bool = False
+    zone: str = ""
+    rack: str = ""
+    # None: learned.
+    nic_bytes_per_s: int | None = None
+    # Rate that one TCP flow can reach; None: no cap known.
+    flow_cap_bytes_per_s: int | None = None
+    uplink_bytes_per_s: int | None = None
+    downlink_bytes_per_s: int | None = None
+    # "disk", "memory" or "auto".
+    store: str = "auto"
+    # Seconds without progress after which the origin is read without a lease; None: by prediction.
+    origin_after_s: float | None = None
+    # 32 bytes; None: neither peers nor tracker are authenticated (loopback trials only).
+    cluster_key: bytes | None = None
+    stall_timeout_s: float = STALL_TIMEOUT_S
+    leave_grace_s: float = LEAVE_GRACE_S
