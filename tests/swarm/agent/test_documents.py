@@ -1,0 +1,63 @@
+"""A manifest is believed for its digest, and fetched from whoever has it."""
+
+from __future__ import annotations
+
+import blake3
+import pytest
+
+from swarm.agent.documents import ManifestSource, fetch_manifest
+from swarm.errors import NotFoundError, OriginError, SwarmError, TrackerError
+from swarm.protocol.ids import VersionId
+
+RAW = b"a manifest"
+VERSION = VersionId(blake3.blake3(RAW).digest())
+
+
+class Scripted:
+    """A source that answers from a script, one answer a call; the last one for ever."""
+
+    def __init__(self, *answers: bytes | SwarmError | None) -> None:
+        self._answers = list(answers)
+        self.calls = 0
+
+    async def __call__(self, version: VersionId) -> bytes | None:
+        assert version == VERSION
+        answer = self._answers[min(self.calls, len(self._answers) - 1)]
+        self.calls += 1
+        if isinstance(answer, SwarmError):
+            raise answer
+        return answer
+
+
+async def fetched(*sources: Scripted, waits: list[SwarmError] | None = None) -> bytes:
+    named: list[ManifestSource] = [(f"source {i}", source) for i, source in enumerate(sources)]
+    return await fetch_manifest(VERSION, named, on_wait=(waits if waits is not None else []).append)
+
+
+async def test_the_first_source_that_has_it_is_enough() -> None:
+    second = Scripted(RAW)
+    assert await fetched(Scripted(RAW), second) == RAW
+    assert second.calls == 0
+
+
+async def test_the_next_source_is_asked_when_one_fails() -> None:
+    assert await fetched(Scripted(TrackerError("down")), Scripted(None), Scripted(RAW)) == RAW
+
+
+async def test_a_wrong_manifest_is_not_believed() -> None:
+    assert await fetched(Scripted(b"another"), Scripted(RAW)) == RAW
+
+
+async def test_it_is_missing_when_every_source_is_sure() -> None:
+    with pytest.raises(NotFoundError, match=VERSION.hex()):
+        await fetched(Scripted(NotFoundError("a")), Scripted(NotFoundError("b")))
+
+
+async def test_it_goes_on_asking_and_says_why(autojump_clock: object) -> None:
+    waits: list[SwarmError] = []
+    origin = OriginError("origin is down")
+    tracker = Scripted(TrackerError("down"), TrackerError("down"), RAW)
+    assert (
+        await fetched(tracker, Scripted(NotFoundError("x")), Scripted(origin), waits=waits) == RAW
+    )
+    assert waits == [origin, origin]
