@@ -82,6 +82,25 @@ class OriginError(SwarmError):
     exit_code = 30
 
 
+class OriginAnswerError(OriginError):
+    """The origin answered with something else than the bytes that were asked for (status, range,
+    length, encoding); retry a few times on new connections, then give up."""
+
+    is_retryable = True
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        content_encoding: str = "",
+        object_name: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, object_name=object_name, hint=hint)
+        # The Content-Encoding of the answer, "" if it had none: something re-encodes the bytes.
+        self.content_encoding = content_encoding
+
+
 class OriginThrottledError(OriginError):
     """The origin said slow down (503, 429); wait `retry_after_s` and let the tracker know."""
 

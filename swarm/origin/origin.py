@@ -83,8 +83,8 @@ class PartSource(Protocol):
     part_bytes: int
 
     async def read_part(self, index: int) -> bytes:
-        """Part `index`, `[index * part_bytes, …)`. May be asked again for a retry. What it raises
-        ends the upload and leaves no object (ChangedError also discards what was stored)."""
+        """Part `index`, `[index * part_bytes, …)`; asked for once. A SwarmError that it raises ends
+        the upload and leaves no object (ChangedError also discards what was stored)."""
 
 
 class Origin(Protocol):

@@ -1,0 +1,241 @@
+"""One request and its answer, under deadlines, with the library's errors in our words.
+
+Each wait has its own limit: connecting, the first byte, progress of the body, and the body as a
+whole. Progress is counted in bytes rather than in reads, so a drip of single bytes ends too. Time
+that the receiver of the bytes needs (a full disk queue, a rate limit) is not the origin's.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import ssl
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+
+import httpcore
+import httpx
+import trio
+
+from swarm.errors import OriginError
+from swarm.origin.answers import wrong_length
+from swarm.origin.origin import OriginSettings, RangeSink
+from swarm.origin.transport import OriginTransport
+
+ERROR_BODY_BYTES_MAX = 64 * 1024  # An S3 error is under 2 KiB; a proxy's page may be larger.
+CLOSE_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer that was read whole."""
+
+    status: int
+    headers: httpx.Headers
+    body: bytes
+
+
+class Exchange:
+    """Sends requests over one transport. Owned by one origin."""
+
+    def __init__(self, settings: OriginSettings, transport: OriginTransport) -> None:
+        self.settings = settings
+        self.transport = transport
+
+    async def start(
+        self, request: httpx.Request, shown: str, *, first_byte_timeout_s: float | None = None
+    ) -> httpx.Response:
+        """Send, and wait for the answer's head; the caller closes the response. Raises
+        OriginError."""
+        settings = self.settings
+        patience_s = first_byte_timeout_s or settings.first_byte_timeout_s
+        request.extensions["timeout"] = {
+            "connect": settings.connect_timeout_s,
+            "read": patience_s,
+            "write": settings.idle_timeout_s,
+            "pool": settings.connect_timeout_s,
+        }
+        try:
+            return await self.transport.handle_async_request(request)
+        except httpcore.ReadTimeout as error:
+            await self.transport.renew()
+            raise OriginError(
+                f"{shown}: no answer within {patience_s:g} s", object_name=shown, is_retryable=True
+            ) from error
+        except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
+            await self.transport.renew()
+            raise _transport_error(error, shown) from error
+        except httpcore.ProxyError as error:
+            raise OriginError(
+                f"{shown}: the proxy refused: {error}", object_name=shown, is_retryable=True
+            ) from error
+
+    async def read_whole(self, response: httpx.Response, shown: str, *, limit_bytes: int) -> Answer:
+        """The body of a small answer; closes the response. Raises OriginError."""
+        pieces: list[memoryview] = []
+        room = limit_bytes
+
+        async def keep(offset: int, piece: memoryview) -> None:
+            if offset + len(piece) > room:
+                raise OriginError(
+                    f"{shown} is larger than {limit_bytes} bytes, which it should never be",
+                    object_name=shown,
+                    is_retryable=False,
+                )
+            pieces.append(piece)
+
+        await self.read_body(response, shown, None, keep, length_expected=limit_bytes)
+        return Answer(response.status_code, response.headers, b"".join(pieces))
+
+    async def read_error_body(self, response: httpx.Response, shown: str) -> bytes:
+        """What the origin says about an error, b"" if that cannot be had; closes the response."""
+        try:
+            limit = ERROR_BODY_BYTES_MAX
+            return (await self.read_whole(response, shown, limit_bytes=limit)).body
+        except OriginError:
+            return b""
+
+    async def read_body(
+        self,
+        response: httpx.Response,
+        shown: str,
+        length: int | None,
+        sink: RangeSink,
+        *,
+        length_expected: int | None = None,
+    ) -> None:
+        """Give the body to `sink`; closes the response. `length` is what it must have, None if any
+        will do (then `length_expected` sizes the deadline). Raises OriginError."""
+        done = 0
+        try:
+            with trio.CancelScope() as scope:
+                deadline = BodyDeadline(scope, self.settings, length or length_expected or 0)
+                async with aclosing(aiter_body(response)) as pieces:
+                    async for piece in pieces:
+                        if length is not None and done + len(piece) > length:
+                            raise wrong_length(response, shown, f"more than {length} bytes")
+                        deadline.received(len(piece))
+                        with deadline.paused():
+                            await sink(done, memoryview(piece))
+                        done += len(piece)
+            if scope.cancelled_caught:
+                raise OriginError(
+                    f"{shown}: the body stalled after {done} bytes",
+                    object_name=shown,
+                    is_retryable=True,
+                )
+            if length is not None and done < length:
+                raise wrong_length(response, shown, f"{done} of {length} bytes")
+        except (httpcore.NetworkError, httpcore.ProtocolError) as error:
+            await self.transport.renew()
+            raise wrong_length(
+                response, shown, f"cut after {done} bytes" + (f" of {length}" if length else "")
+            ) from error
+        except httpcore.TimeoutException as error:
+            await self.transport.renew()
+            raise OriginError(
+                f"{shown}: the body stalled after {done} bytes",
+                object_name=shown,
+                is_retryable=True,
+            ) from error
+        except OriginError:
+            await self.transport.renew()
+            raise
+        finally:
+            await close_response(response)
+
+    async def aclose(self) -> None:
+        await self.transport.aclose()
+
+
+class BodyDeadline:
+    """Moves the deadline of the scope around a body; see the module."""
+
+    def __init__(self, scope: trio.CancelScope, settings: OriginSettings, length: int) -> None:
+        self._scope = scope
+        self._idle_timeout_s = settings.idle_timeout_s
+        self._progress_bytes = settings.progress_bytes
+        now = trio.current_time()
+        self._idle_at = now + settings.idle_timeout_s
+        self._end_at = now + settings.idle_timeout_s + length / settings.bytes_per_s_min
+        self._unsettled_bytes = 0
+        self._apply()
+
+    def received(self, count: int) -> None:
+        """`count` more bytes are here."""
+        self._unsettled_bytes += count
+        if self._unsettled_bytes >= self._progress_bytes:
+            self._unsettled_bytes = 0
+            self._idle_at = trio.current_time() + self._idle_timeout_s
+            self._apply()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The time inside does not count."""
+        started_at = trio.current_time()
+        self._scope.deadline = math.inf
+        try:
+            yield
+        finally:
+            spent_s = trio.current_time() - started_at
+            self._idle_at += spent_s
+            self._end_at += spent_s
+            self._apply()
+
+    def _apply(self) -> None:
+        self._scope.deadline = min(self._idle_at, self._end_at)
+
+
+def aiter_body(response: httpx.Response) -> AsyncGenerator[bytes, None]:
+    """The body as it came over the wire, no encoding undone."""
+    stream = response.stream
+    assert isinstance(stream, httpx.AsyncByteStream)
+
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        async for piece in stream:
+            yield piece
+
+    return pieces()
+
+
+async def close_response(response: httpx.Response) -> None:
+    """Give the connection back, or close it if the body was not read to its end."""
+    with trio.CancelScope(deadline=trio.current_time() + CLOSE_TIMEOUT_S, shield=True):
+        await response.aclose()
+
+
+def is_name_unknown(error: BaseException | None) -> bool:
+    """Whether a connection failed because its host name does not resolve."""
+    return any(isinstance(cause, socket.gaierror) for cause in _causes(error))
+
+
+def _transport_error(error: Exception, shown: str) -> OriginError:
+    for cause in _causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return OriginError(
+                f"{shown}: its certificate is not trusted: {cause.verify_message}",
+                object_name=shown,
+                hint="name your own authority's file in SSL_CERT_FILE (or AWS_CA_BUNDLE for s3)",
+                is_retryable=False,
+            )
+        if isinstance(cause, socket.gaierror):
+            return OriginError(
+                f"{shown}: its name does not resolve ({cause.strerror})",
+                object_name=shown,
+                hint="check the URL or the endpoint setting",
+                is_retryable=True,
+            )
+    reason = str(error) or type(error).__name__
+    return OriginError(f"{shown}: {reason}", object_name=shown, is_retryable=True)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    for _ in range(10):
+        if error is None:
+            return
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        else:
+            error = error.__cause__ or error.__context__

@@ -1,0 +1,44 @@
+"""Repeating what may succeed next time: exponential back-off, full jitter, and a deadline.
+
+Full jitter (any pause between nothing and the bound) keeps a fleet that failed in the same second
+from coming back in the same second; see https://aws.amazon.com/builders-library/timeouts-retries-
+and-backoff-with-jitter/. Payload ranges are not repeated here: their reader decides.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+
+from swarm.errors import OriginError, OriginThrottledError
+from swarm.origin.origin import OriginSettings
+
+T = TypeVar("T")
+
+
+async def retry_transient(operation: Callable[[], Awaitable[T]], settings: OriginSettings) -> T:
+    """The result of `operation`, which is called again after a retryable OriginError until
+    `retry_for_s` would be over; then the last error."""
+    give_up_at = trio.current_time() + settings.retry_for_s
+    bound_s = settings.retry_pause_s
+    while True:
+        try:
+            return await operation()
+        except OriginError as error:
+            pause_s = jittered_pause(error, bound_s)
+            if not error.is_retryable or trio.current_time() + pause_s > give_up_at:
+                raise
+        await trio.sleep(pause_s)
+        bound_s = min(2 * bound_s, settings.retry_pause_s_max)
+
+
+def jittered_pause(error: OriginError, bound_s: float) -> float:
+    """How long to wait after `error`: at least what the origin asked for, spread over as much
+    again."""
+    asked_s = error.retry_after_s if isinstance(error, OriginThrottledError) else None
+    if asked_s is not None:
+        return asked_s + random.uniform(0, max(asked_s, bound_s))
+    return random.uniform(0, bound_s)
