@@ -45,7 +45,7 @@ def suite(tmp_path: Path) -> Path:
 
 
 def run_pytest(suite: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    clean = {k: v for k, v in os.environ.items() if k not in ("CI", "SWARM_TEST_NO_SKIP")}
+    clean = {k: v for k, v in os.environ.items() if k not in ("CI", "WEIGHTSWARM_TEST_NO_SKIP")}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", str(suite)],
         env={**clean, **variables},
@@ -65,7 +65,7 @@ def test_skips_pass_on_a_desk_and_say_why(suite: Path) -> None:
 
 def test_every_kind_of_skip_fails_where_none_may_be(suite: Path) -> None:
     (suite / "test_module.py").unlink()
-    result = run_pytest(suite, SWARM_TEST_NO_SKIP="1")
+    result = run_pytest(suite, WEIGHTSWARM_TEST_NO_SKIP="1")
     assert result.returncode == 1, result.stdout
     assert "1 failed, 1 xfailed, 2 errors" in result.stdout
     for reason in ("by marker", "in the body", "needs the program 'no-such-program-anywhere'"):
@@ -84,7 +84,7 @@ def test_a_skipped_module_fails_where_none_may_be(suite: Path) -> None:
         ({}, True),
         ({"CI": "true"}, False),
         ({"CI": "false"}, True),
-        ({"SWARM_TEST_NO_SKIP": "1"}, False),
+        ({"WEIGHTSWARM_TEST_NO_SKIP": "1"}, False),
     ],
 )
 def test_what_forbids_skipping(environment: dict[str, str], expected: bool) -> None:

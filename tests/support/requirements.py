@@ -1,8 +1,8 @@
 """What a test needs from the machine: rights and programs, and what happens when they are absent.
 
 An ordinary user's run skips such a test with the reason and the remedy. Where nothing may be left
-unproved (`SWARM_TEST_NO_SKIP`, or `CI` as build services set it) the same reason is a failure: a
-green run then means that everything ran.
+unproved (`WEIGHTSWARM_TEST_NO_SKIP`, or `CI` as build services set it) the same reason is a
+failure: a green run then means that everything ran.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SYSTEM_PATH = "/usr/sbin:/sbin"
 
 def may_skip(environment: Mapping[str, str]) -> bool:
     """Whether a test that cannot run here may be left out."""
-    return not (_is_set(environment, "SWARM_TEST_NO_SKIP") or _is_set(environment, "CI"))
+    return not (_is_set(environment, "WEIGHTSWARM_TEST_NO_SKIP") or _is_set(environment, "CI"))
 
 
 def require_root() -> None:

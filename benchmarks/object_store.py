@@ -1,0 +1,138 @@
+"""The origin of races and tests: SeaweedFS, a real S3 server that verifies signatures.
+
+The server is told an address and keeps its default ports, so several run on one machine: in a lab
+each has a namespace, elsewhere each has a loopback address of its own (127.0.0.0/8 is all local).
+Simulated servers (moto, s3rver) were rejected: they accept wrong secrets.
+
+As a program, `python -m benchmarks.object_store ENDPOINT BUCKET` waits until the server stores an
+object and leaves an empty bucket; it is run where the server can be reached.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
+
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.session import Session
+
+ACCESS_KEY = "AKIDSWARMLAB"
+SECRET_KEY = "only-for-servers-that-live-for-one-run"
+REGION = "us-east-1"
+S3_PORT = 8333
+
+START_TIMEOUT_S = 60.0  # Seen: 3.3 s on an idle machine; a loaded one has taken ten.
+RETRY_S = 0.1
+# Preallocated volumes of this size; small, so that several servers fit into a memory file system.
+VOLUME_MIB = 1024
+
+_SERIAL = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStore:
+    """One server: `directory` holds all it writes, `address` is where it listens."""
+
+    directory: Path
+    address: str
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://{self.address}:{S3_PORT}"
+
+    def environment(self) -> dict[str, str]:
+        """What a client of this server has to find in its environment."""
+        return {
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_REGION": REGION,
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ENDPOINT_URL_S3": self.endpoint,
+            # No look at this machine's own configuration or instance role.
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def server_command(self) -> list[str]:
+        """The server's command line; writes the identities it will accept."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        identities = self.directory / "s3.json"
+        identities.write_text(json.dumps({"identities": [_IDENTITY]}))
+        return [
+            str(Path(sys.executable).parent / "weed"),
+            "server",
+            f"-dir={self.directory}",
+            f"-ip={self.address}",
+            f"-ip.bind={self.address}",
+            "-s3",
+            f"-s3.config={identities}",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+            # By default these lie in /tmp under the port's number, the same for every server.
+            f"-s3.localSocket={self.directory}/s3.sock",
+            f"-filer.localSocket={self.directory}/filer.sock",
+            "-volume.max=20",
+            f"-master.volumeSizeLimitMB={VOLUME_MIB}",
+            "-master.telemetry=false",
+        ]
+
+    def bucket_command(self, bucket: str) -> list[str]:
+        """The command that waits for the server and makes `bucket`; needs `environment()`."""
+        return [sys.executable, "-m", "benchmarks.object_store", self.endpoint, bucket]
+
+
+class _BucketClient(Protocol):
+    """The three calls used here of a client whose methods botocore makes at run time."""
+
+    def create_bucket(self, *, Bucket: str) -> object: ...
+
+    def put_object(self, *, Bucket: str, Key: str, Body: bytes) -> object: ...
+
+    def delete_object(self, *, Bucket: str, Key: str) -> object: ...
+
+
+_IDENTITY = {
+    "name": "lab",
+    "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
+    "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+}
+
+
+def own_loopback_address() -> str:
+    """A loopback address that no other process of this project uses."""
+    process = os.getpid()
+    return f"127.{next(_SERIAL) % 254 + 1}.{process >> 8 & 0xFF}.{process & 0xFF}"
+
+
+def make_bucket(endpoint: str, bucket: str) -> None:
+    """Waits until `endpoint` stores an object, then leaves an empty bucket behind; raises
+    TimeoutError. A server answers before its first volume can be written to."""
+    settings = Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=5)
+    client = cast(
+        "_BucketClient", Session().create_client("s3", endpoint_url=endpoint, config=settings)
+    )
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            client.create_bucket(Bucket=bucket)
+            client.put_object(Bucket=bucket, Key="probe", Body=b"probe")
+            client.delete_object(Bucket=bucket, Key="probe")
+        except (BotoCoreError, ClientError) as error:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{endpoint} did not become usable: {error}") from error
+            time.sleep(RETRY_S)
+        else:
+            return
+
+
+if __name__ == "__main__":
+    make_bucket(sys.argv[1], sys.argv[2])
