@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import click
 
 from swarm.cli.interrupts import Interrupted
-from swarm.cli.output import Json
+from swarm.cli.output import Json, one_line
 from swarm.errors import SwarmError, UsageError
 
 _URL = re.compile(
@@ -40,7 +40,7 @@ class Failure:
             text += f" ({self.object_name})"
         if self.hint:
             text += f" — {self.hint}"
-        return " ".join(text.split())
+        return one_line(text)
 
     def document(self) -> Json:
         return {
@@ -85,10 +85,10 @@ def root_cause(error: BaseException) -> BaseException:
     else the first planned one."""
     leaves = list(_leaves(error))
     for leaf in leaves:
-        if not isinstance(leaf, SwarmError | KeyboardInterrupt):
+        if not isinstance(leaf, SwarmError | Interrupted | KeyboardInterrupt):
             return leaf
     for leaf in leaves:
-        if isinstance(leaf, KeyboardInterrupt):
+        if isinstance(leaf, Interrupted | KeyboardInterrupt):
             return leaf
     return leaves[0]
 

@@ -24,8 +24,11 @@ GRACE_S = 4.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interrupted(KeyboardInterrupt):
-    """A signal asked this command to stop; the exit code is 128 + its number."""
+class Interrupted(BaseException):
+    """A signal asked this command to stop; the exit code is 128 + its number.
+
+    No KeyboardInterrupt, which libraries take for a key that a person pressed.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)

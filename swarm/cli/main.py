@@ -18,12 +18,12 @@ from typing import NoReturn
 import click
 
 from swarm.cli.failures import failure_of
-from swarm.cli.interrupts import Interrupts
+from swarm.cli.interrupts import Interrupted, Interrupts
 from swarm.cli.output import note, print_json
 from swarm.config import check_environment
 from swarm.errors import EXIT_CODES, UsageError
 
-COMMANDS = ("keys",)
+COMMANDS = ("pull", "agent", "wait", "run", "status", "keys")
 """In the order of ``--help``; each is the object of that name in ``swarm.cli.<name>``."""
 
 
@@ -87,7 +87,7 @@ def run(arguments: list[str], interrupts: Interrupts) -> int:
         # Whoever read our output has gone; nothing is left to say, and to nobody.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (Exception, KeyboardInterrupt, BaseExceptionGroup) as error:
+    except (Exception, Interrupted, KeyboardInterrupt, BaseExceptionGroup) as error:
         # The one place where any exception ends: it becomes a line and an exit code.
         return _report(error, arguments)
     return result if isinstance(result, int) else 0

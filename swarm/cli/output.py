@@ -14,7 +14,9 @@ from typing import TypeAlias
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
 
-def emit(document: Mapping[str, Json], *, as_json: bool, data: str = "", summary: str = "") -> None:
+def emit(
+    document: Mapping[str, object], *, as_json: bool, data: str = "", summary: str = ""
+) -> None:
     """Print the result of a command."""
     if as_json:
         print_json(document)
@@ -26,8 +28,8 @@ def emit(document: Mapping[str, Json], *, as_json: bool, data: str = "", summary
         sys.stdout.flush()
 
 
-def print_json(document: Json) -> None:
-    sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
+def print_json(document: object) -> None:
+    sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
@@ -39,7 +41,13 @@ def note(text: str) -> None:
 
 def warn(warning_id: str, message: str) -> None:
     """A warning; its id never changes, so that it can be looked up and filtered."""
-    note(f"warning: {warning_id}: {message}")
+    note(one_line(f"warning: {warning_id}: {message}"))
+
+
+def one_line(text: str) -> str:
+    """`text` without line ends and other control characters: what a peer or an origin says may
+    end up in a log, and must not colour or split it."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 import subprocess
 import sys
@@ -14,25 +13,7 @@ import pytest
 
 from swarm.cli.main import COMMANDS
 from swarm.errors import EXIT_CODES
-
-
-def swarm(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("SWARM_")}
-    return subprocess.run(
-        [sys.executable, "-m", "swarm.cli", *arguments],
-        env=environment | variables,
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
-
-
-def failure(result: subprocess.CompletedProcess[str]) -> dict[str, str | int]:
-    """The one error object on stdout."""
-    document: dict[str, dict[str, str | int]] = json.loads(result.stdout)
-    assert list(document) == ["error"]
-    assert list(document["error"]) == ["class", "code", "message", "object", "hint"]
-    return document["error"]
+from tests.support.command_line import environment, error_class, failure, swarm
 
 
 def test_help_shows_every_command_and_every_exit_code() -> None:
@@ -80,9 +61,8 @@ def test_usage_errors(arguments: tuple[str, ...], fragment: str) -> None:
 
 def test_with_json_an_error_of_the_parser_is_one_object_too() -> None:
     result = swarm("keys", "new", "--json", "--bogus")
-    error = failure(result)
-    assert (result.returncode, error["class"], error["code"]) == (2, "E_USAGE", 2)
-    assert error["object"] == "swarm keys new"
+    assert (result.returncode, error_class(result)) == (2, "E_USAGE")
+    assert failure(result)["object"] == "swarm keys new"
 
 
 def test_the_flag_behind_two_dashes_belongs_to_the_child() -> None:
@@ -119,7 +99,8 @@ def test_a_new_key_is_private_and_stays(tmp_path: Path) -> None:
 
     again = swarm("keys", "new", str(path), "--json")
     assert again.returncode == EXIT_CODES["E_CONFLICT"]
-    assert failure(again)["class"] == "E_CONFLICT"
+    assert error_class(again) == "E_CONFLICT"
+    assert failure(again)["object"] == str(path)
     assert path.read_text() == line
 
 
@@ -165,7 +146,7 @@ def test_the_environment_speaks_where_the_flag_is_silent(tmp_path: Path) -> None
     def show(*arguments: str, **variables: str) -> str:
         return subprocess.run(
             [sys.executable, "-c", script, *arguments],
-            env=os.environ | variables,
+            env=environment(**variables),
             capture_output=True,
             text=True,
             check=True,

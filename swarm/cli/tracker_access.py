@@ -1,0 +1,67 @@
+"""Calling the tracker for an operator: the client, its key, and one call's life."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from swarm.cli.interrupts import Interrupts
+from swarm.config import read_key
+from swarm.errors import UsageError
+from swarm.protocol.keys import KeyKind
+
+if TYPE_CHECKING:
+    from swarm.agent.tracker_client import TrackerClient
+
+T = TypeVar("T")
+
+
+def ask_tracker(context: click.Context, call: Callable[[TrackerClient], Awaitable[T]]) -> T:
+    """Run one call against the trackers that the flags name; raises UsageError without any."""
+    trackers: tuple[str, ...] = context.params["tracker"]
+    if not trackers:
+        raise UsageError(
+            "this needs a tracker", object_name=context.command_path, hint="give --tracker URL"
+        )
+    key = operator_key(context)
+    interrupts = context.find_object(Interrupts)
+    assert interrupts is not None
+
+    async def ask() -> T:
+        from swarm.agent.tracker_client import TrackerClient  # Imports httpx: a quarter second.
+
+        client = TrackerClient(trackers, key=key, identity=None)
+        try:
+            return await call(client)
+        finally:
+            await client.aclose()
+
+    return interrupts.run(ask)
+
+
+def operator_key(context: click.Context) -> bytes | None:
+    """The operators' key if one is given, else the cluster's, which authorises operators where
+    the tracker has no other."""
+    token_file: Path | None = context.params["operator_token_file"]
+    if token_file is not None:
+        return read_key(token_file, KeyKind.OPERATOR)
+    key_file: Path | None = context.params["cluster_key_file"]
+    return read_key(key_file, KeyKind.CLUSTER) if key_file is not None else None
+
+
+def resolve(context: click.Context, reference: str) -> str:
+    """The version id, 64 hex, that the tracker has for a name; raises NotFoundError."""
+
+    async def show(client: TrackerClient) -> str:
+        return (await client.show_version(reference)).version.hex()
+
+    if not context.params["tracker"]:
+        raise UsageError(
+            f"{reference!r} is a name, and names are known to the tracker only",
+            object_name=reference,
+            hint="give --tracker URL, or the version's 64 hex digits",
+        )
+    return ask_tracker(context, show)
