@@ -1,0 +1,1 @@
+"""Turns a directory into a version at the origin."""
