@@ -219,7 +219,9 @@ class Lab:
 
 
 def stop_processes(processes: Iterable[subprocess.Popen[bytes]]) -> None:
-    """Asks all to end, waits, and kills what does not; by process id, never by name."""
+    """Asks all to end, waits, and kills what does not; by process id, never by name. Their pipes
+    are closed."""
+    processes = list(processes)
     running = [process for process in processes if process.poll() is None]
     for process in running:
         process.send_signal(signal.SIGTERM)
@@ -230,6 +232,10 @@ def stop_processes(processes: Iterable[subprocess.Popen[bytes]]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+    for process in processes:
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 def remove_dead_labs() -> None:
