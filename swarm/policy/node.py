@@ -1,0 +1,511 @@
+"""The node: one place where facts become orders.
+
+Three doors: `handle` takes one event and returns the commands it leads to, `next_deadline` says
+when `TimerFired` is due at the latest, `statistics` describes. Each event is first recorded by the
+part it concerns, then the node decides once: fill the sessions, read the origin where it may,
+announce, dial. Nothing here waits, reads a clock or rolls global dice, so that the agent and the
+simulator run the same node, and a story (the last few thousand events with their commands) replays
+a bug.
+
+Several versions share the neighbours, the upload slots and the NIC; bit fields, picking and leases
+are per version, the version added first goes first.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from typing import assert_never
+
+from swarm.policy.commands import Command, SendBitfield, SendHave, SendRetract
+from swarm.policy.download import Download
+from swarm.policy.events import (
+    BadChunkReported,
+    BitfieldReceived,
+    ChunkDamaged,
+    ChunkRequested,
+    ChunksRetracted,
+    ChunkVerified,
+    ConnectFailed,
+    Event,
+    FailureReason,
+    HandoutReceived,
+    HavesReceived,
+    LeasesReceived,
+    LeaveRequested,
+    ModeReceived,
+    PeerConnected,
+    PeerLost,
+    ProgressSampled,
+    RequestCancelled,
+    SessionClosed,
+    TimerFired,
+    TrackerLost,
+    TrackerRegained,
+    TransferFailed,
+    TransferNearEnd,
+    UploadFinished,
+    VersionAdded,
+    VersionRemoved,
+)  # fmt: skip
+from swarm.policy.holdings import Holdings
+from swarm.policy.leases import Leases
+from swarm.policy.nic import NicEstimate
+from swarm.policy.origin import OriginReads
+from swarm.policy.peers import Neighbour, Neighbourhood
+from swarm.policy.requests import Requests
+from swarm.policy.settings import NodeSettings
+from swarm.policy.statistics import NodeStatistics, version_statistics
+from swarm.policy.transfers import Transfer, TransferTable
+from swarm.policy.uploads import Uploads
+from swarm.protocol.ids import NodeId, VersionId
+from swarm.protocol.messages import RefuseReason
+
+TransferEvent = TransferNearEnd | ChunkVerified | TransferFailed | ProgressSampled | ChunkDamaged
+UploadEvent = (
+    ChunkRequested | UploadFinished | RequestCancelled | SessionClosed | BadChunkReported
+)  # fmt: skip
+PeerEvent = (
+    HandoutReceived | PeerConnected | ConnectFailed | PeerLost | BitfieldReceived | HavesReceived
+    | ChunksRetracted
+)  # fmt: skip
+ControlEvent = (
+    VersionAdded | VersionRemoved | LeasesReceived | ModeReceived | TrackerLost | TrackerRegained
+    | LeaveRequested | TimerFired
+)  # fmt: skip
+
+
+class Node:
+    """All decisions of one agent. Called by its agent (or simulator) alone, from one task."""
+
+    def __init__(self, settings: NodeSettings, me: NodeId, rng: random.Random) -> None:
+        self._settings = settings
+        self._me = me
+        # The parts append their commands here; `handle` empties it.
+        self._orders: list[Command] = []
+        orders = self._orders
+        self._downloads: dict[VersionId, Download] = {}
+        self._nic = NicEstimate(settings.nic_bytes_per_s, settings.link_bytes_per_s)
+        self._table = TransferTable()
+        self._neighbourhood = Neighbourhood(settings, me, rng, orders)
+        self._holdings = Holdings(self._downloads, self._neighbourhood, orders)
+        self._requests = Requests(
+            settings, rng, self._downloads, self._neighbourhood, self._table, self._nic, orders
+        )
+        self._leases = Leases(settings, me, self._neighbourhood, self._table, orders)
+        self._origin = OriginReads(
+            settings, me, rng, self._neighbourhood, self._table, self._nic, orders
+        )
+        self._uploads = Uploads(settings.upload_queue_count, orders)
+        self._is_leaving = False
+        self._story: deque[tuple[float, Event, tuple[Command, ...]]] = deque(
+            maxlen=settings.story_count
+        )
+        self._retune()
+
+    # -- the three doors
+
+    def handle(self, event: Event, *, now: float) -> list[Command]:
+        """Take in one fact and return what to do about it, in this order."""
+        if isinstance(event, TransferEvent):
+            self._transfer_event(event, now)
+        elif isinstance(event, PeerEvent):
+            self._peer_event(event, now)
+        elif isinstance(event, UploadEvent):
+            self._upload_event(event, now)
+        else:
+            self._control_event(event, now)
+        self._decide(now)
+        commands = self._orders.copy()
+        self._orders.clear()
+        self._story.append((now, event, tuple(commands)))
+        return commands
+
+    def next_deadline(self) -> float | None:
+        """When `TimerFired` is due at the latest; None while only an event can change anything."""
+        deadline = min(
+            self._requests.fill_at,
+            self._origin.act_at,
+            self._neighbourhood.dial_at,
+            self._neighbourhood.rewire_at,
+            self._holdings.second_chance_at,
+        )
+        for download in self._downloads.values():
+            deadline = min(deadline, download.announce_at)
+        return None if deadline == math.inf else deadline
+
+    def statistics(self) -> NodeStatistics:
+        """A snapshot as of the last event."""
+        now = self._story[-1][0] if self._story else 0.0
+        requests, uploads, neighbourhood = self._requests, self._uploads, self._neighbourhood
+        return NodeStatistics(
+            versions=tuple(
+                version_statistics(
+                    download,
+                    self._origin.right(download, now),
+                    self._origin.trouble(download.version),
+                )
+                for download in self._downloads.values()
+            ),
+            nic_bytes_per_s=self._nic.bytes_per_s,
+            is_nic_known=self._nic.is_known,
+            neighbour_count=len(neighbourhood.links),
+            known_count=neighbourhood.known_count,
+            session_count=requests.open_count,
+            session_limit=requests.limit,
+            upload_count=uploads.active_count,
+            upload_limit=uploads.slot_count,
+            load=uploads.load,
+            uploaded_count=uploads.finished_count,
+            uploaded_bytes=uploads.sent_bytes,
+            refused_count=uploads.refused_count,
+            refusal_count=requests.refused_count,
+            cut_count=requests.cut_count,
+            duplicate_count=requests.duplicate_count,
+            avoided_count=sum(link.is_avoided for link in neighbourhood.links.values()),
+            is_tracker_lost=self._origin.is_tracker_lost,
+            is_leaving=self._is_leaving,
+        )
+
+    def story(self) -> list[tuple[float, Event, tuple[Command, ...]]]:
+        """The last events with the commands they led to, oldest first."""
+        return list(self._story)
+
+    def check_invariants(self) -> None:
+        """Everything that must hold between two events; for tests and sampled checks."""
+        assert not self._orders
+        for download in self._downloads.values():
+            download.check_invariants()
+        self._table.check_invariants()
+        self._neighbourhood.check_invariants()
+        self._holdings.check_invariants()
+        self._requests.check_invariants()
+        self._leases.check_invariants(self._downloads.values())
+        self._uploads.check_invariants()
+
+    # -- transfers
+
+    def _transfer_event(self, event: TransferEvent, now: float) -> None:
+        match event:
+            case ChunkVerified():
+                self._chunk_verified(event, now)
+            case TransferNearEnd():
+                transfer = self._table.live.get(event.transfer)
+                if transfer is not None:
+                    self._requests.near_end(transfer, now)
+            case ProgressSampled():
+                self._progress_sampled(event, now)
+            case TransferFailed():
+                self._transfer_failed(event, now)
+            case ChunkDamaged():
+                self._chunk_damaged(event, now)
+            case _:
+                assert_never(event)
+
+    def _chunk_verified(self, event: ChunkVerified, now: float) -> None:
+        transfer = None if event.transfer is None else self._table.finish(event.transfer)
+        download = self._downloads.get(event.version)
+        if download is not None and download.missing >> event.chunk & 1:
+            download.hold(event.chunk, now)
+            download.account(event.chunk, transfer)
+            self._origin.settled(download, event.chunk)
+            for rival in self._table.of_chunk(download, event.chunk):
+                self._leases.needless(rival)
+                self._requests.cancel(rival)
+        elif transfer is not None:
+            transfer.download.bytes.wasted += transfer.length
+        if transfer is None:
+            return
+        if transfer.session is None:
+            self._leases.verified(transfer)
+            self._origin.verified(transfer, now)
+            self._origin.act_at = now
+        else:
+            self._requests.verified(transfer, now)
+        self._requests.wake(now)
+
+    def _transfer_failed(self, event: TransferFailed, now: float) -> None:
+        transfer = self._table.finish(event.transfer)
+        is_whole = event.reason is FailureReason.CORRUPT
+        transfer.download.bytes.wasted += transfer.length if is_whole else transfer.received
+        if event.reason is FailureReason.LOCAL:
+            self._requests.local_failure(now)
+        if transfer.session is None:
+            self._leases.failed(transfer, event.reason, event.retry_after_s)
+            if event.reason not in (FailureReason.CANCELLED, FailureReason.LOCAL):
+                self._origin.failed(transfer, event.reason, event.retry_after_s, now)
+        else:
+            link = self._neighbourhood.links.get(transfer.session.peer)
+            if link is not None:
+                self._blame(link, transfer, event, now)
+            self._requests.failed(transfer, now)
+        self._requests.wake(now)
+        self._origin.act_at = now
+
+    def _blame(
+        self, link: Neighbour, transfer: Transfer, event: TransferFailed, now: float
+    ) -> None:
+        """What a failed transfer says about its source."""
+        match event.reason:
+            case FailureReason.REFUSED:
+                self._refused(link, transfer, event, now)
+            case FailureReason.CORRUPT:
+                if transfer.download.version in self._downloads:
+                    self._holdings.corrupt(link, transfer.download, transfer.chunk, now)
+            case FailureReason.CANCELLED | FailureReason.LOCAL:
+                pass
+            case FailureReason.LOST | FailureReason.THROTTLED | FailureReason.UNAVAILABLE:
+                self._requests.broken(link, now)
+            case _:
+                assert_never(event.reason)
+
+    def _refused(
+        self, link: Neighbour, transfer: Transfer, event: TransferFailed, now: float
+    ) -> None:
+        match event.refusal:
+            case RefuseReason.YIELDED:
+                link.hear_load(event.load, now)
+            case RefuseReason.BUSY | RefuseReason.OTHER:
+                self._requests.refused(link, transfer.download, event.load, now)
+            case RefuseReason.NOT_HELD:
+                self._holdings.remove(link, transfer.download.version, 1 << transfer.chunk)
+            case RefuseReason.LEAVING:
+                self._holdings.forget_all(link)
+            case _:
+                assert_never(event.refusal)
+
+    def _progress_sampled(self, event: ProgressSampled, now: float) -> None:
+        is_busy = bool(self._table.live) or self._uploads.active_count > 0
+        self._nic.sample(event.bytes_in, event.bytes_out, is_busy=is_busy, now=now)
+        self._requests.sample(event.received, now)
+        self._retune()
+        self._requests.wake(now)
+
+    def _chunk_damaged(self, event: ChunkDamaged, now: float) -> None:
+        download = self._downloads.get(event.version)
+        if download is None or not download.held >> event.chunk & 1:
+            return
+        download.lose(event.chunk, now)
+        for node, link in self._neighbourhood.links.items():
+            if event.version in link.announced:
+                self._orders.append(SendRetract(node, event.version, 1 << event.chunk))
+        self._requests.wake(now)
+        self._origin.act_at = now
+
+    # -- uploads
+
+    def _upload_event(self, event: UploadEvent, now: float) -> None:
+        match event:
+            case ChunkRequested():
+                download = self._downloads.get(event.version)
+                self._uploads.request(event, download.held if download else 0, now)
+            case UploadFinished():
+                self._uploads.finish((event.peer, event.session), event.sent_bytes)
+            case RequestCancelled():
+                self._uploads.cancel((event.peer, event.session), event.chunk)
+            case SessionClosed():
+                self._uploads.close((event.peer, event.session))
+            case BadChunkReported():
+                download = self._downloads.get(event.version)
+                if download is not None and download.held >> event.chunk & 1:
+                    self._uploads.doubt(event.peer, event.version, event.chunk, now)
+            case _:
+                assert_never(event)
+
+    # -- peers
+
+    def _peer_event(self, event: PeerEvent, now: float) -> None:
+        match event:
+            case HavesReceived():
+                self._haves_received(event, now)
+            case BitfieldReceived():
+                self._bitfield_received(event, now)
+            case ChunksRetracted():
+                self._chunks_retracted(event)
+            case HandoutReceived():
+                self._neighbourhood.learn(event.peers, now)
+                self._origin.act_at = now
+            case PeerConnected():
+                self._peer_connected(event, now)
+            case ConnectFailed():
+                self._neighbourhood.connect_failed(event, now)
+                self._origin.act_at = now
+            case PeerLost():
+                self._peer_lost(event, now)
+            case _:
+                assert_never(event)
+
+    def _haves_received(self, event: HavesReceived, now: float) -> None:
+        link = self._neighbourhood.links.get(event.peer)
+        if link is None:
+            return
+        link.hear_load(event.load, now)
+        if self._holdings.add(link, event.version, event.bits):
+            self._requests.go_on_with(link, now)
+            self._requests.wake(now)
+
+    def _bitfield_received(self, event: BitfieldReceived, now: float) -> None:
+        link = self._neighbourhood.links.get(event.peer)
+        if link is None:
+            return
+        link.hear_load(event.load, now)
+        self._holdings.replace(link, event.version, event.bits)
+        self._requests.go_on_with(link, now)
+        self._requests.wake(now)
+
+    def _chunks_retracted(self, event: ChunksRetracted) -> None:
+        """No bits mean the whole version. What the peer lost and we hold, it may not know of us:
+        batches leave out what their reader has."""
+        link = self._neighbourhood.links.get(event.peer)
+        if link is None:
+            return
+        if not event.bits:
+            self._holdings.forget(link, event.version)
+            return
+        self._holdings.remove(link, event.version, event.bits)
+        download = self._downloads.get(event.version)
+        if download is not None and download.held & event.bits:
+            bits = download.held & event.bits
+            self._orders.append(SendHave(event.peer, event.version, bits, self._uploads.load))
+
+    def _peer_connected(self, event: PeerConnected, now: float) -> None:
+        if event.peer.node_id in self._neighbourhood.links:
+            self._peer_lost(PeerLost(event.peer.node_id, is_clean=False), now)
+        link = self._neighbourhood.connected(event, now)
+        if link is not None:
+            self._retune()
+            for download in self._downloads.values():
+                self._send_bitfield(link, download)
+        self._origin.act_at = now
+
+    def _send_bitfield(self, link: Neighbour, download: Download) -> None:
+        if not self._is_leaving:
+            self._orders.append(
+                SendBitfield(link.info.node_id, download.version, download.held, self._uploads.load)
+            )
+
+    def _peer_lost(self, event: PeerLost, now: float) -> None:
+        link = self._neighbourhood.lost(event, now)
+        if link is None:
+            return
+        self._holdings.forget_all(link)
+        self._requests.peer_gone(event.peer)
+        self._uploads.close_peer(event.peer)
+        self._requests.wake(now)
+        self._origin.act_at = now
+
+    # -- versions, tracker, leaving
+
+    def _control_event(self, event: ControlEvent, now: float) -> None:
+        match event:
+            case TimerFired():
+                return
+            case VersionAdded():
+                self._version_added(event, now)
+            case VersionRemoved():
+                self._version_removed(event)
+            case LeasesReceived():
+                download = self._downloads.get(event.version)
+                if download is not None:
+                    for transfer in self._leases.received(event, download, now):
+                        self._requests.cancel(transfer)
+            case ModeReceived():
+                self._mode_received(event)
+            case TrackerLost():
+                self._origin.is_tracker_lost = True
+            case TrackerRegained():
+                self._origin.is_tracker_lost = False
+            case LeaveRequested():
+                self._leave()
+            case _:
+                assert_never(event)
+        self._requests.wake(now)
+        self._origin.act_at = now
+
+    def _version_added(self, event: VersionAdded, now: float) -> None:
+        assert event.version not in self._downloads
+        download = Download(event.version, event.lengths, event.have_bits, self._settings, now)
+        self._downloads[event.version] = download
+        self._holdings.adopt(download)
+        for link in self._neighbourhood.links.values():
+            self._send_bitfield(link, download)
+
+    def _version_removed(self, event: VersionRemoved) -> None:
+        download = self._downloads.pop(event.version, None)
+        if download is None:
+            return
+        for transfer in list(self._table.live.values()):
+            if transfer.download is download:
+                self._leases.give_back(transfer)
+                self._requests.cancel(transfer)
+        self._uploads.forget_version(event.version)
+        self._origin.forget(event.version)
+        self._retract_all(download)
+
+    def _retract_all(self, download: Download) -> None:
+        """Tell all that take part in a version that we no longer do; no bits mean all."""
+        for node, link in self._neighbourhood.links.items():
+            if download.version in link.announced:
+                self._orders.append(SendRetract(node, download.version, 0))
+
+    def _mode_received(self, event: ModeReceived) -> None:
+        download = self._downloads.get(event.version)
+        if download is None:
+            return
+        download.mode = event.mode
+        for transfer in list(self._table.live.values()):
+            if transfer.download is download and self._is_forbidden(transfer):
+                self._leases.give_back(transfer)
+                self._requests.cancel(transfer)
+
+    def _is_forbidden(self, transfer: Transfer) -> bool:
+        """The mode forbids this source. Chunks from peers may finish: they cost nothing more."""
+        return transfer.session is None and not transfer.download.takes_from_origin
+
+    def _leave(self) -> None:
+        """Finish what runs; start and serve nothing new."""
+        self._is_leaving = True
+        self._requests.leave()
+        self._leases.is_leaving = True
+        self._origin.is_leaving = True
+        self._neighbourhood.is_leaving = True
+        self._uploads.leave()
+        for download in self._downloads.values():
+            self._retract_all(download)
+
+    # -- deciding
+
+    def _decide(self, now: float) -> None:
+        """One pass over what is due; each part notes its own next deadline."""
+        if self._holdings.second_chance_at <= now:
+            self._holdings.give_second_chances(now)
+            self._requests.wake(now)
+        if self._requests.fill_at <= now:
+            self._requests.fill(now)
+        if self._origin.act_at <= now:
+            self._origin.act(self._downloads.values(), now, self._requests.rest_until)
+        for download in self._downloads.values():
+            if download.announce_at <= now:
+                self._announce(download, now)
+        if self._neighbourhood.dial_at <= now:
+            self._neighbourhood.dial(now)
+        if self._neighbourhood.rewire_at <= now:
+            self._neighbourhood.rewire(self._holdings.useless(), now)
+
+    def _announce(self, download: Download, now: float) -> None:
+        batch = download.take_batch(now)
+        if self._is_leaving:
+            return
+        load = self._uploads.load
+        for node, link in self._neighbourhood.links.items():
+            theirs = link.announced.get(download.version)
+            if theirs is not None:
+                news = batch ^ (batch & theirs)
+                if news:
+                    self._orders.append(SendHave(node, download.version, news, load))
+
+    def _retune(self) -> None:
+        """Take in a new NIC estimate or neighbour: sessions each way."""
+        self._requests.retune()
+        self._uploads.slot_count = self._requests.upload_slots()

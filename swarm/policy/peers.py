@@ -1,0 +1,298 @@
+"""The neighbourhood: whom we know, whom we are linked to, whom we dial and whom we let go.
+
+Up to 33 nodes everybody links to everybody. Beyond, each node dials K/2 = 8 others at random and is
+dialled by as many, which gives a random graph of degree K = 16 with room (3K) for newcomers; more
+neighbours gain less than 0.1 % and cost messages in proportion, 8 lose up to 1 %. A link that could
+serve neither side for ten seconds makes room for another. Most of a node's dials go to its own
+zone, some outside so that no zone becomes an island.
+
+Two agents that learn of each other at the same time would both dial. The network keeps one of two
+links; to make that rare the one with the higher id waits a few round trips first. A failed dial is
+not repeated for 30 s, doubling, and the tracker hears of an address that does not answer.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from swarm.policy.commands import Command, ConnectPeer, DisconnectPeer, ReportUnreachable
+from swarm.policy.events import ConnectFailed, PeerConnected, PeerLost
+from swarm.policy.settings import NodeSettings
+from swarm.protocol.ids import ChunkIndex, NodeId, VersionId
+from swarm.protocol.messages import PeerInfo
+
+DIAL_HOLD_S = 0.05
+"""The higher id waits so long for the lower one's dial: some round trips within a region."""
+DIALS_MAX = 16
+"""Dials under way at once: twenty black holes of 2 s each cost five seconds, not forty."""
+REDIAL_S = 30.0
+"""After a failed dial; doubles with each further one."""
+REDIAL_S_MAX = 480.0
+RECONNECT_S = 0.5
+"""After a link broke: a restarted agent answers by then."""
+KNOWN_MAX = 1024
+"""Agents remembered; far more than are ever linked, far less than a fleet."""
+DEGREE_FACTOR_MAX = 3
+"""Links accepted, as a multiple of K: newcomers find a place even when all dial the same node."""
+OUTSIDE_SHARE = 0.25
+"""Part of the dials that ignores zones."""
+REWIRE_S = 5.0
+"""Between two looks at useless links, one of which is exchanged at a time."""
+USELESS_S = 10.0
+"""A link is useless when neither side could serve the other for so long."""
+STRIKES_MAX = 4
+"""Wrong chunks from one peer before it is dropped; one alone may be the network's or our fault."""
+BAN_S = 600.0
+"""A dropped peer is not dialled or accepted for so long."""
+ANNOUNCED_VERSIONS_MAX = 64
+"""Versions remembered per neighbour; as many as a cache holds at most."""
+
+
+@dataclass(slots=True, eq=False)
+class Neighbour:
+    """A peer with a control link."""
+
+    info: PeerInfo
+    # Announced NIC rate in bytes/s; 0: unknown.
+    nic_bytes_per_s: int
+    is_outgoing: bool
+    # When either side last had something for the other.
+    useful_at: float
+    # What it holds, by version; a version is absent while it takes no part in it.
+    announced: dict[VersionId, int] = field(default_factory=dict)
+    # Its uploads active and queued as last told, and our sessions begun since.
+    load: int = 0
+    load_at: float = -math.inf
+    # Its slots and queue, as far as we can tell.
+    places: int = 1
+    # Not asked before this instant: it said that it is busy, or its data link broke.
+    rest_until: float = -math.inf
+    # Refusals and broken data links in a row.
+    refusal_count: int = 0
+    # It was cut as a slow source; asked only when nobody else has anything.
+    is_avoided: bool = False
+    # Our open sessions at it.
+    session_count: int = 0
+    # Wrong chunks, in all and by chunk.
+    strike_count: int = 0
+    corrupt: dict[tuple[VersionId, ChunkIndex], int] = field(default_factory=dict)
+
+    def hear_load(self, load: int, now: float) -> None:
+        self.load = load
+        self.load_at = now
+
+
+@dataclass(slots=True, eq=False)
+class Known:
+    """An agent that somebody named."""
+
+    info: PeerInfo
+    # Not dialled before.
+    dial_at: float
+    failure_count: int = 0
+    is_dialling: bool = False
+    # It sent too many wrong chunks; holds until `dial_at`.
+    is_banned: bool = False
+    # We closed the link ourselves: its loss says nothing about the agent.
+    is_let_go: bool = False
+
+
+class Neighbourhood:
+    """Owned by the node. Invariant: a linked agent is known and not being dialled."""
+
+    def __init__(
+        self, settings: NodeSettings, me: NodeId, rng: random.Random, orders: list[Command]
+    ) -> None:
+        self._settings = settings
+        self._me = me
+        self._rng = rng
+        self._orders = orders
+        self._known: dict[NodeId, Known] = {}
+        self.links: dict[NodeId, Neighbour] = {}
+        self._dialling_count = 0
+        self.is_leaving = False
+        # When `dial` and `rewire` have something to do.
+        self.dial_at = math.inf
+        self.rewire_at = math.inf
+
+    @property
+    def known_count(self) -> int:
+        """Agents that are linked or may be reached, this node excluded."""
+        return sum(not known.failure_count for known in self._known.values())
+
+    def known_nodes(self) -> list[NodeId]:
+        """This node and every agent that is linked or may be reached, for rendezvous hashing."""
+        return [self._me, *(node for node, known in self._known.items() if not known.failure_count)]
+
+    def learn(self, peers: Iterable[PeerInfo], now: float) -> None:
+        """Agents named by the tracker, a seed list or a neighbour."""
+        for info in peers:
+            known = self._known.get(info.node_id)
+            if known is not None:
+                self._renew(known, info, now)
+            elif info.node_id != self._me and self._has_room_to_know():
+                hold_s = 0.0 if self._me < info.node_id else DIAL_HOLD_S
+                self._known[info.node_id] = Known(info, now + hold_s)
+        self.dial_at = now
+
+    def _renew(self, known: Known, info: PeerInfo, now: float) -> None:
+        if info.generation > known.info.generation:
+            known.failure_count = 0
+            known.dial_at = min(known.dial_at, now)
+        if info.generation >= known.info.generation:
+            known.info = info
+
+    def _has_room_to_know(self) -> bool:
+        """Make room by forgetting the agent with the most failures, if there is one."""
+        if len(self._known) < KNOWN_MAX:
+            return True
+        worst = max(self._known.values(), key=lambda known: known.failure_count)
+        if worst.failure_count and not worst.is_dialling:
+            del self._known[worst.info.node_id]
+            return True
+        return False
+
+    def connected(self, event: PeerConnected, now: float) -> Neighbour | None:
+        """A link is up: the new neighbour, or None if it is not wanted and was told so."""
+        node = event.peer.node_id
+        known = self._known.get(node)
+        if known is None:
+            known = self._known[node] = Known(event.peer, now)
+        self._dialled(known)
+        known.info = event.peer
+        if known.is_banned and known.dial_at > now:
+            self._let_go(known, "it sent too many wrong chunks")
+            return None
+        known.failure_count = 0
+        known.is_banned = False
+        if len(self.links) >= DEGREE_FACTOR_MAX * self._settings.neighbour_count:
+            self._let_go(known, "no place for another link")
+            return None
+        link = Neighbour(event.peer, event.nic_bytes_per_s, event.is_outgoing, now)
+        self.links[node] = link
+        self.rewire_at = min(self.rewire_at, now + REWIRE_S)
+        return link
+
+    def connect_failed(self, event: ConnectFailed, now: float) -> None:
+        known = self._known.get(event.peer)
+        if known is None or event.peer in self.links:
+            return
+        self._dialled(known)
+        known.failure_count += 1
+        known.dial_at = now + min(REDIAL_S * 2 ** (known.failure_count - 1), REDIAL_S_MAX)
+        if event.is_unreachable:
+            self._orders.append(ReportUnreachable(event.peer))
+        self.dial_at = now
+
+    def lost(self, event: PeerLost, now: float) -> Neighbour | None:
+        """A link is gone: the former neighbour, or None if it never was one."""
+        link = self.links.pop(event.peer, None)
+        known = self._known.get(event.peer)
+        if known is not None and not known.is_banned:
+            known.dial_at = now + (REDIAL_S if event.is_clean else RECONNECT_S)
+            known.failure_count += event.is_clean and not known.is_let_go
+            known.is_let_go = False
+        self.dial_at = now
+        return link
+
+    def _let_go(self, known: Known, detail: str) -> None:
+        known.is_let_go = True
+        self._orders.append(DisconnectPeer(known.info.node_id, detail))
+
+    def _dialled(self, known: Known) -> None:
+        if known.is_dialling:
+            known.is_dialling = False
+            self._dialling_count -= 1
+
+    def strike(self, link: Neighbour, now: float) -> None:
+        """It sent a wrong chunk; too many, and it is dropped for a while."""
+        link.strike_count += 1
+        if link.strike_count == STRIKES_MAX:
+            known = self._known[link.info.node_id]
+            known.is_banned = True
+            known.failure_count += 1
+            known.dial_at = now + BAN_S
+            self._let_go(known, f"{STRIKES_MAX} chunks had the wrong digest")
+
+    def announce(self, link: Neighbour, version: VersionId, bits: int) -> bool:
+        """Remember what a neighbour holds of a version; False if it names too many versions."""
+        if version not in link.announced and len(link.announced) >= ANNOUNCED_VERSIONS_MAX:
+            return False
+        link.announced[version] = bits
+        return True
+
+    def dial(self, now: float) -> None:
+        """Open as many links as are missing, and note when to look again."""
+        self.dial_at = math.inf
+        room = self._room()
+        if room <= 0 or self.is_leaving:
+            return
+        ready: list[Known] = []
+        for node, known in self._known.items():
+            if known.is_dialling or node in self.links:
+                continue
+            if known.dial_at <= now:
+                ready.append(known)
+            else:
+                self.dial_at = min(self.dial_at, known.dial_at)
+        for known in self._preferred(ready)[:room]:
+            known.is_dialling = True
+            known.is_banned = False
+            self._dialling_count += 1
+            self._orders.append(ConnectPeer(known.info))
+
+    def _room(self) -> int:
+        """How many dials may start now."""
+        if self._is_mesh():
+            missing = len(self._known)
+        elif len(self.links) >= self._settings.neighbour_count:
+            missing = 0
+        else:
+            outgoing = sum(link.is_outgoing for link in self.links.values())
+            missing = self._settings.neighbour_count // 2 - outgoing - self._dialling_count
+        return min(missing, DIALS_MAX - self._dialling_count)
+
+    def _is_mesh(self) -> bool:
+        return len(self._known) < self._settings.mesh_node_count
+
+    def _preferred(self, ready: list[Known]) -> list[Known]:
+        """Random order, own zone first but for a share."""
+        self._rng.shuffle(ready)
+        if self._settings.zone:
+            ready.sort(
+                key=lambda known: (
+                    known.info.zone != self._settings.zone and self._rng.random() > OUTSIDE_SHARE
+                )
+            )
+        return ready
+
+    def rewire(self, useless: Iterable[Neighbour], now: float) -> None:
+        """Exchange one link that could serve neither side for long, if there is anybody else."""
+        self.rewire_at = now + REWIRE_S if self.links else math.inf
+        useless_nodes = set()
+        for link in useless:
+            useless_nodes.add(link.info.node_id)
+            if now - link.useful_at >= USELESS_S and not self._is_mesh() and self._has_spare(now):
+                self._let_go(self._known[link.info.node_id], "useless")
+                break
+        for node, link in self.links.items():
+            if node not in useless_nodes:
+                link.useful_at = now
+
+    def _has_spare(self, now: float) -> bool:
+        return any(
+            node not in self.links and not known.is_dialling and known.dial_at <= now
+            for node, known in self._known.items()
+        )
+
+    def check_invariants(self) -> None:
+        dialling = [node for node, known in self._known.items() if known.is_dialling]
+        assert len(dialling) == self._dialling_count <= DIALS_MAX
+        assert not self.links.keys() & set(dialling)
+        assert self.links.keys() <= self._known.keys()
+        assert len(self.links) <= DEGREE_FACTOR_MAX * self._settings.neighbour_count
+        assert len(self._known) <= KNOWN_MAX + len(self.links)
+        assert all(link.session_count >= 0 for link in self.links.values())

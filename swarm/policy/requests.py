@@ -1,0 +1,423 @@
+"""Fetching from peers: D sessions, kept full.
+
+A session begins with a source and a chunk from the picker and goes on with the same peer for as
+long as it has something rare for us: the next request leaves before the current chunk ends
+(`TransferNearEnd`), because the uploader's gap between two chunks is the largest loss of all
+(0.1 chunk times of gap cost 5 %). It ends when the peer refuses or yields to another, when it has
+nothing more for us, or when it is cut.
+
+**Slow sources.** A chunk that is not half done after 2·D chunk times and comes at less than a third
+of our fair share, (NIC − origin intake) / sessions, is cancelled and its peer avoided. Never the
+last holder, for slow is better than nothing; never a peer that is already avoided, or two slow
+sources would be cut in turn for ever. Until the NIC is known the share is the median of the
+current sources. Forgetting the origin intake made a four-node swarm cut healthy sources and end at
+1.5 times the bound.
+
+**End game.** When all missing chunks are on their way, the slowest one is asked for a second time
+where another peer holds it and twice the usual time would not see it done. The first copy wins,
+the other is cancelled and counted as waste.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Iterable, Mapping
+
+from swarm.policy.commands import CancelTransfer, Command, EndSession, RequestChunk
+from swarm.policy.download import Download
+from swarm.policy.events import TransferId
+from swarm.policy.nic import NicEstimate
+from swarm.policy.peers import Neighbour, Neighbourhood
+from swarm.policy.picker import pick_rarest, survey_sources
+from swarm.policy.settings import NodeSettings
+from swarm.policy.transfers import Session, Transfer, TransferTable
+from swarm.protocol.chunk_set import iter_bits
+from swarm.protocol.ids import ChunkIndex, NodeId, SessionId, VersionId
+
+POLL_S_MIN = 0.02
+"""An idle slot looks again after this or one chunk time, whichever is longer."""
+REST_DOUBLINGS_MAX = 3
+"""A peer that keeps refusing is asked every eighth poll at least: a busy seed is not drowned in
+requests."""
+BACKLOG_CHUNKS_MAX = 4
+"""Chunks received and not yet hashed; past it the disk or the hasher is the bottleneck and more
+requests only cost memory."""
+SLOW_AGE_S_MIN = 0.25
+"""No source is judged earlier: two samples of progress, and the start of a TCP flow."""
+SLOW_SHARE = 1 / 3
+"""Below this part of the fair share a source is slow. Healthy flows stay above a half."""
+STRIPES_MAX = 16
+"""Data links of one session; past it one would rather raise the flow cap."""
+BROKEN_REST_S = 0.5
+"""After a data link broke: a restarted agent answers by then, a dead one is found out meanwhile."""
+LOCAL_REST_S = 1.0
+"""After a failure of our own disk; doubles up to 32 s, so that a full disk does not spin."""
+LOCAL_DOUBLINGS_MAX = 5
+SPEED_FACTOR_MAX = 8
+"""How many times faster than the slowest common NIC a node may be treated. That NIC is the lower
+quartile of what neighbours announced, so that one crippled node does not make all others look
+fast."""
+
+
+class Requests:
+    """Owned by the node; the only one that opens sessions. Invariant: at most D sessions are open,
+    an open one has one or two live transfers."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        rng: random.Random,
+        downloads: Mapping[VersionId, Download],
+        neighbourhood: Neighbourhood,
+        table: TransferTable,
+        nic: NicEstimate,
+        orders: list[Command],
+    ) -> None:
+        self._settings = settings
+        self._rng = rng
+        self._downloads = downloads
+        self._neighbourhood = neighbourhood
+        self._table = table
+        self._nic = nic
+        self._orders = orders
+        # D, and the open sessions.
+        self.limit = settings.session_count
+        self._sessions: dict[SessionId, Session] = {}
+        self._last_session = 0
+        self.is_leaving = False
+        # When idle slots look again; infinite while there is nothing to look for.
+        self.fill_at = math.inf
+        # Payload rate of all origin reads together, over the last sample.
+        self.origin_bytes_per_s = 0.0
+        self._sampled_at = -math.inf
+        self._local_failures = 0
+        # Nothing starts before this instant: our own disk failed.
+        self.rest_until = -math.inf
+        self.refused_count = 0
+        self.cut_count = 0
+        self.duplicate_count = 0
+
+    @property
+    def open_count(self) -> int:
+        return len(self._sessions)
+
+    def retune(self) -> None:
+        """Take in a changed NIC estimate or neighbourhood: how many sessions, whose places."""
+        links = self._neighbourhood.links.values()
+        announced = sorted(link.nic_bytes_per_s for link in links if link.nic_bytes_per_s)
+        base = announced[len(announced) // 4] if announced else 0
+        self.limit = self._slots(self._nic.bytes_per_s if self._nic.is_known else 0.0, base)
+        for link in links:
+            slots = self._slots(link.nic_bytes_per_s, base)
+            link.places = slots + self._settings.upload_queue_count
+
+    def upload_slots(self) -> int:
+        """U: as many as D, or the part of them that a capped uplink can feed."""
+        cap = self._settings.uplink_bytes_per_s
+        if not cap or cap >= self._nic.bytes_per_s:
+            return self.limit
+        return max(round(self.limit * cap / self._nic.bytes_per_s), 1)
+
+    def wake(self, now: float) -> None:
+        """Something changed that may fill an idle slot."""
+        if len(self._sessions) < self.limit:
+            self.fill_at = now
+
+    def _slots(self, nic_bytes_per_s: float, base_bytes_per_s: float) -> int:
+        """D = U of a node with this NIC: the setting, times how much faster it is than the
+        slowest common one; just the setting where a rate is unknown."""
+        if not nic_bytes_per_s or not base_bytes_per_s:
+            return self._settings.session_count
+        factor = min(max(nic_bytes_per_s / base_bytes_per_s, 1.0), SPEED_FACTOR_MAX)
+        return round(self._settings.session_count * factor)
+
+    # -- opening sessions
+
+    def fill(self, now: float) -> None:
+        """Open sessions until D are open or nobody has anything for us."""
+        self.fill_at = math.inf
+        if self.is_leaving:
+            return
+        if self.rest_until > now:
+            self.fill_at = self.rest_until
+            return
+        for download in self._downloads.values():
+            if not download.missing or not download.takes_from_peers:
+                continue
+            while len(self._sessions) < self.limit:
+                if download.wanted:
+                    opened = self._open_for(download, download.wanted, now)
+                else:
+                    opened = self._duplicate(download, now)
+                if not opened:
+                    break
+
+    def _open_for(
+        self, download: Download, useful: int, now: float, other_than: NodeId | None = None
+    ) -> bool:
+        """Open a session for one of the `useful` chunks; False if nobody can be asked now."""
+        links: Iterable[Neighbour] = self._neighbourhood.links.values()
+        if other_than is not None:
+            links = [link for link in links if link.info.node_id != other_than]
+        survey = survey_sources(download, useful, links, self._poll_s(download), now)
+        if not survey.best:
+            self.fill_at = min(self.fill_at, survey.ask_at)
+            return False
+        best = survey.best
+        link = best[0] if len(best) == 1 else best[self._rng.randrange(len(best))]
+        chunk = pick_rarest(
+            download.availability, link.announced[download.version] & useful, self._rng
+        )
+        self._open(link, download, chunk, now)
+        return True
+
+    def _open(self, link: Neighbour, download: Download, chunk: ChunkIndex, now: float) -> None:
+        self._last_session += 1
+        is_same_zone = link.info.zone == self._settings.zone
+        session = Session(SessionId(self._last_session), link.info.node_id, is_same_zone)
+        self._sessions[session.id] = session
+        link.session_count += 1
+        link.load += 1
+        self._request(session, download, chunk, now)
+
+    def _request(self, session: Session, download: Download, chunk: ChunkIndex, now: float) -> None:
+        transfer = self._table.begin(download, chunk, now, session=session)
+        session.transfers.append(transfer)
+        session.is_due = False
+        self._orders.append(
+            RequestChunk(
+                transfer.id, session.peer, session.id, download.version, chunk, self._stripes()
+            )
+        )
+
+    def _stripes(self) -> int:
+        cap = self._settings.flow_cap_bytes_per_s
+        if not cap:
+            return 1
+        return min(max(math.ceil(self._nic.bytes_per_s / self.limit / cap), 1), STRIPES_MAX)
+
+    def _poll_s(self, download: Download) -> float:
+        return max(POLL_S_MIN, download.chunk_bytes / self._nic.bytes_per_s)
+
+    # -- going on with a session
+
+    def near_end(self, transfer: Transfer, now: float) -> None:
+        """A transfer passed its pre-send point."""
+        session = transfer.session
+        if session is not None and session.transfers[-1] is transfer:
+            session.is_due = True
+            self._go_on(session, now)
+
+    def go_on_with(self, link: Neighbour, now: float) -> None:
+        """A neighbour announced something: sessions that waited for it go on."""
+        if link.session_count:
+            for session in list(self._sessions.values()):
+                if session.peer == link.info.node_id:
+                    self._go_on(session, now)
+
+    def _go_on(self, session: Session, now: float) -> None:
+        """Send the next request of a session, if it is time and there is one to send."""
+        if not session.is_due or len(session.transfers) > 1 or self._is_paused(now):
+            return
+        link = self._neighbourhood.links.get(session.peer)
+        if link is None:
+            return
+        for download in self._downloads.values():
+            useful = link.announced.get(download.version, 0) & download.wanted
+            if useful and download.takes_from_peers:
+                chunk = pick_rarest(download.availability, useful, self._rng)
+                self._request(session, download, chunk, now)
+                return
+
+    def _is_paused(self, now: float) -> bool:
+        return (
+            self.is_leaving or self.rest_until > now or self._backlog_count() > BACKLOG_CHUNKS_MAX
+        )
+
+    def _backlog_count(self) -> int:
+        """Chunks that are surely received but not yet verified: their successor nears its end."""
+        return sum(
+            session.is_due and len(session.transfers) > 1 for session in self._sessions.values()
+        )
+
+    def verified(self, transfer: Transfer, now: float) -> None:
+        """A peer's transfer ended well: its session goes on or is over."""
+        session = transfer.session
+        assert session is not None
+        self._local_failures = 0
+        link = self._neighbourhood.links.get(session.peer)
+        if link is not None:
+            link.refusal_count = 0
+            self._forgive(link, transfer, now)
+        self._advance(session, transfer, now)
+
+    def _forgive(self, link: Neighbour, transfer: Transfer, now: float) -> None:
+        """An avoided source that delivers at its fair share again is avoided no more."""
+        if link.is_avoided:
+            elapsed = max(now - transfer.begun_at, 1e-9)
+            link.is_avoided = transfer.length / elapsed < self._fair_bytes_per_s(now)
+
+    def _advance(self, session: Session, transfer: Transfer, now: float) -> None:
+        """The transfer is over; the one that was asked for early comes to the head."""
+        was_head = session.transfers[0] is transfer
+        session.transfers.remove(transfer)
+        if not session.transfers:
+            session.is_due = True
+        elif was_head:
+            session.transfers[0].begun_at = now
+        if session.is_open:
+            self._go_on(session, now)
+            if not session.transfers:
+                self._close(session)
+
+    def _close(self, session: Session) -> None:
+        """No more requests on this session."""
+        if not session.is_open:
+            return
+        session.is_open = False
+        del self._sessions[session.id]
+        link = self._neighbourhood.links.get(session.peer)
+        if link is not None:
+            link.session_count -= 1
+            link.load = max(link.load - 1, 0)
+        self._orders.append(EndSession(session.peer, session.id))
+
+    # -- ends that are not good
+
+    def failed(self, transfer: Transfer, now: float) -> None:
+        """A peer's transfer ended without a chunk: its session ends with it."""
+        session = transfer.session
+        assert session is not None
+        self._close(session)
+        self._advance(session, transfer, now)
+
+    def refused(self, link: Neighbour, download: Download, load: int, now: float) -> None:
+        """The peer is busy: leave it alone for a while, longer each time, so that a busy seed is
+        not drowned in requests."""
+        self.refused_count += 1
+        link.hear_load(load, now)
+        self._rest(link, self._poll_s(download), now)
+
+    def broken(self, link: Neighbour, now: float) -> None:
+        """A data link broke or went silent: the next one may do no better at once."""
+        self._rest(link, BROKEN_REST_S, now)
+
+    def _rest(self, link: Neighbour, unit_s: float, now: float) -> None:
+        doublings = min(link.refusal_count, REST_DOUBLINGS_MAX)
+        link.refusal_count += 1
+        link.rest_until = now + unit_s * 2**doublings * self._rng.uniform(0.5, 1.5)
+
+    def local_failure(self, now: float) -> None:
+        """Our disk failed: start nothing for a while."""
+        doublings = min(self._local_failures, LOCAL_DOUBLINGS_MAX)
+        self._local_failures += 1
+        self.rest_until = now + LOCAL_REST_S * 2**doublings
+
+    def peer_gone(self, peer: NodeId) -> None:
+        """The control link is gone: what runs may end, nothing follows."""
+        for session in [s for s in self._sessions.values() if s.peer == peer]:
+            self._close(session)
+
+    def leave(self) -> None:
+        self.is_leaving = True
+
+    def cancel(self, transfer: Transfer) -> None:
+        """Give a transfer up, from whatever source; it still ends in its one event."""
+        if not transfer.is_cancelled:
+            transfer.is_cancelled = True
+            self._orders.append(CancelTransfer(transfer.id))
+        if transfer.session is not None:
+            self._close(transfer.session)
+
+    # -- progress and slow sources
+
+    def sample(self, received: Iterable[tuple[TransferId, int]], now: float) -> None:
+        """Take how far each live transfer has come, then cut the slow ones."""
+        from_origin = 0
+        for transfer_id, received_bytes in received:
+            transfer = self._table.live.get(transfer_id)
+            if transfer is not None:
+                if transfer.session is None:
+                    from_origin += received_bytes - transfer.received
+                transfer.received = received_bytes
+        if now > self._sampled_at:
+            self.origin_bytes_per_s = max(from_origin, 0) / (now - self._sampled_at)
+            self._sampled_at = now
+        self._cut_slow(now)
+
+    def _cut_slow(self, now: float) -> None:
+        """Look at all running sessions after a sample of progress."""
+        if not self._sessions:
+            return
+        least_bytes_per_s = self._fair_bytes_per_s(now) * SLOW_SHARE
+        for session in list(self._sessions.values()):
+            link = self._neighbourhood.links[session.peer]
+            transfer = session.transfers[0]
+            if not link.is_avoided and self._is_slow(transfer, least_bytes_per_s, now):
+                self.cut_count += 1
+                link.is_avoided = True
+                for cut in session.transfers:
+                    self.cancel(cut)
+
+    def _is_slow(self, transfer: Transfer, least_bytes_per_s: float, now: float) -> bool:
+        age_s = now - transfer.begun_at
+        if 2 * transfer.received >= transfer.length or age_s <= 0:
+            return False
+        patience_s = 2 * self.limit * transfer.length / self._nic.bytes_per_s
+        if age_s < max(patience_s, SLOW_AGE_S_MIN):
+            return False
+        if transfer.received / age_s >= least_bytes_per_s:
+            return False
+        return self._has_other_source(transfer)
+
+    def _has_other_source(self, transfer: Transfer) -> bool:
+        """Another neighbour holds the chunk, and is no slow source itself."""
+        version, chunk = transfer.download.version, transfer.chunk
+        return any(
+            node != transfer.peer
+            and not link.is_avoided
+            and link.announced.get(version, 0) >> chunk & 1
+            for node, link in self._neighbourhood.links.items()
+        )
+
+    def _fair_bytes_per_s(self, now: float) -> float:
+        """What a source should give: an equal share of the NIC beside the origin's intake, or the
+        median of what sources give while the NIC is unknown."""
+        sessions = max(len(self._sessions), 1)
+        if self._nic.is_known:
+            return max(self._nic.bytes_per_s - self.origin_bytes_per_s, 0.0) / sessions
+        rates = [session.transfers[0].bytes_per_s(now) for session in self._sessions.values()]
+        return statistics.median(rates) if rates else 0.0
+
+    # -- the end game
+
+    def _duplicate(self, download: Download, now: float) -> bool:
+        """Ask a second peer for the chunk that would be last; False if that helps nobody."""
+        usual_s = download.chunk_bytes * (len(self._sessions) + 1) / self._nic.bytes_per_s
+        slowest: Transfer | None = None
+        longest_s = 2 * usual_s
+        for chunk in iter_bits(download.missing):
+            flights = self._table.of_chunk(download, chunk)
+            if len(flights) != 1:
+                continue
+            remaining_s = flights[0].remaining_s(now)
+            if remaining_s > longest_s and self._has_other_source(flights[0]):
+                slowest, longest_s = flights[0], remaining_s
+        if slowest is None:
+            return False
+        opened = self._open_for(download, 1 << slowest.chunk, now, other_than=slowest.peer)
+        self.duplicate_count += opened
+        return opened
+
+    def check_invariants(self) -> None:
+        for session in self._sessions.values():
+            assert session.is_open
+            assert 1 <= len(session.transfers) <= 2
+        counts = dict.fromkeys(self._neighbourhood.links, 0)
+        for session in self._sessions.values():
+            if session.peer in counts:
+                counts[session.peer] += 1
+        for node, link in self._neighbourhood.links.items():
+            assert link.session_count == counts[node]

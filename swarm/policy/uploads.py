@@ -1,0 +1,209 @@
+"""Whom we serve: a few slots, a short queue, and a turn for everyone.
+
+A session takes one slot for as long as it keeps asking: its next request, sent early, waits with
+the session and starts the moment the current chunk is out, so a slot never idles for a round trip.
+Without fairness such sessions starve some nodes (the slowest of 1,000 ended at 1.42 times the
+bound), so at each chunk end a queued peer goes first: the session that just finished yields, and
+its waiting request is refused with YIELDED. A session without a waiting request holds nothing; it
+may come back like any newcomer, so no idle session can hold a slot. An upload that stops moving is
+the shell's to close; it ends in SessionClosed.
+
+The queue has one place: more would only hide from others that this peer is busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from swarm.policy.commands import Command, HashAgain, RefuseRequest, StartUpload
+from swarm.policy.events import ChunkRequested
+from swarm.protocol.ids import ChunkIndex, NodeId, SessionId, VersionId
+from swarm.protocol.messages import RefuseReason
+
+HASH_AGAIN_S = 5.0
+"""A doubted chunk is not served for so long; if it is damaged, that is known well before."""
+HASH_AGAIN_PAUSE_S = 60.0
+"""The same peer makes us hash the same chunk at most once a minute."""
+DOUBTS_MAX = 256
+"""Doubts remembered; past this, more reports are ignored until some expire."""
+
+SessionKey = tuple[NodeId, SessionId]
+
+
+@dataclass(slots=True)
+class Upload:
+    """A session that holds a slot."""
+
+    current: ChunkRequested
+    # The request that waits for the current chunk to end.
+    following: ChunkRequested | None = None
+
+
+class Uploads:
+    """Owned by the node. Invariant: a session is active, queued or neither; the queue is empty
+    while a slot is free, and no longer than its bound."""
+
+    def __init__(self, queue_count: int, orders: list[Command]) -> None:
+        # Set by the node when the NIC estimate changes; running uploads are not cut for it.
+        self.slot_count = 1
+        self.is_leaving = False
+        self.sent_bytes = 0
+        self.finished_count = 0
+        self.refused_count = 0
+        self._queue_count = queue_count
+        self._orders = orders
+        self._active: dict[SessionKey, Upload] = {}
+        self._queue: dict[SessionKey, ChunkRequested] = {}
+        # Chunks that a peer found wrong → until when they are not served.
+        self._doubted: dict[tuple[VersionId, ChunkIndex], float] = {}
+        # (peer, chunk) → when that peer may make us hash it again.
+        self._reports: dict[tuple[NodeId, VersionId, ChunkIndex], float] = {}
+
+    @property
+    def load(self) -> int:
+        """Active and queued, as told to neighbours."""
+        return len(self._active) + len(self._queue)
+
+    @property
+    def active_count(self) -> int:
+        return len(self._active)
+
+    def request(self, event: ChunkRequested, held: int, now: float) -> None:
+        """A peer asks for a chunk; `held` is what this node has of the version."""
+        if self.is_leaving:
+            self._refuse(event, RefuseReason.LEAVING)
+        elif not held >> event.chunk & 1 or self._is_doubted(event, now):
+            self._refuse(event, RefuseReason.NOT_HELD)
+        elif (upload := self._active.get(_key(event))) is not None:
+            self._follow(upload, event)
+        elif _key(event) in self._queue:
+            if self._queue[_key(event)] != event:
+                self._refuse(event, RefuseReason.BUSY)
+        elif len(self._active) < self.slot_count:
+            self._start(event)
+        elif len(self._queue) < self._queue_count:
+            self._queue[_key(event)] = event
+        else:
+            self._refuse(event, RefuseReason.BUSY)
+
+    def _follow(self, upload: Upload, event: ChunkRequested) -> None:
+        """A further request of an active session: one may wait, a stripe of a known one is no
+        news."""
+        if upload.following is None and upload.current != event:
+            upload.following = event
+        elif event not in (upload.current, upload.following):
+            self._refuse(event, RefuseReason.BUSY)
+
+    def finish(self, key: SessionKey, sent_bytes: int) -> None:
+        """The current chunk of a session is out: the queue goes first, then its own next."""
+        self.sent_bytes += sent_bytes
+        upload = self._active.pop(key, None)
+        if upload is None:
+            return
+        self.finished_count += 1
+        following = upload.following
+        if following is None:
+            self._serve_queue()
+        elif self._queue or len(self._active) >= self.slot_count:
+            self._serve_queue()
+            self._refuse(following, RefuseReason.YIELDED)
+        elif self.is_leaving:
+            self._refuse(following, RefuseReason.LEAVING)
+        else:
+            self._start(following)
+
+    def cancel(self, key: SessionKey, chunk: ChunkIndex) -> None:
+        """A peer took back a request that had not begun."""
+        queued = self._queue.get(key)
+        if queued is not None and queued.chunk == chunk:
+            del self._queue[key]
+            return
+        upload = self._active.get(key)
+        if upload is None:
+            return
+        if upload.following is not None and upload.following.chunk == chunk:
+            upload.following = None
+        elif upload.current.chunk == chunk:
+            self._drop(key)
+
+    def close(self, key: SessionKey) -> None:
+        """A session's links are gone: so are its slot and its place in the queue."""
+        self._queue.pop(key, None)
+        self._drop(key)
+
+    def close_peer(self, peer: NodeId) -> None:
+        for key in [key for key in (*self._queue, *self._active) if key[0] == peer]:
+            self.close(key)
+
+    def forget_version(self, version: VersionId) -> None:
+        """Nothing of this version waits any more; what is being sent runs out."""
+        for key, event in list(self._queue.items()):
+            if event.version == version:
+                del self._queue[key]
+                self._refuse(event, RefuseReason.NOT_HELD)
+        for upload in self._active.values():
+            following = upload.following
+            if following is not None and following.version == version:
+                upload.following = None
+                self._refuse(following, RefuseReason.NOT_HELD)
+
+    def leave(self) -> None:
+        """Serve what runs, refuse what waits."""
+        self.is_leaving = True
+        waiting = list(self._queue.values())
+        self._queue.clear()
+        for upload in self._active.values():
+            if upload.following is not None:
+                waiting.append(upload.following)
+                upload.following = None
+        for event in waiting:
+            self._refuse(event, RefuseReason.LEAVING)
+
+    def doubt(self, peer: NodeId, version: VersionId, chunk: ChunkIndex, now: float) -> None:
+        """A peer got wrong bytes: do not serve the chunk until it was hashed again. Bounded per
+        peer and in all, for hashing is work that a hostile peer could ask for."""
+        self._reports = {key: at for key, at in self._reports.items() if at > now}
+        if (peer, version, chunk) in self._reports or len(self._reports) >= DOUBTS_MAX:
+            return
+        self._reports[peer, version, chunk] = now + HASH_AGAIN_PAUSE_S
+        if self._doubted.get((version, chunk), 0.0) <= now:
+            self._orders.append(HashAgain(version, chunk))
+        self._doubted[version, chunk] = now + HASH_AGAIN_S
+
+    def _is_doubted(self, event: ChunkRequested, now: float) -> bool:
+        if not self._doubted:
+            return False
+        self._doubted = {key: at for key, at in self._doubted.items() if at > now}
+        return (event.version, event.chunk) in self._doubted
+
+    def _drop(self, key: SessionKey) -> None:
+        if self._active.pop(key, None) is not None:
+            self._serve_queue()
+
+    def _serve_queue(self) -> None:
+        while self._queue and len(self._active) < self.slot_count:
+            self._start(self._queue.pop(next(iter(self._queue))))
+
+    def _start(self, event: ChunkRequested) -> None:
+        self._active[_key(event)] = Upload(event)
+        self._orders.append(StartUpload(event.peer, event.session, event.version, event.chunk))
+
+    def _refuse(self, event: ChunkRequested, reason: RefuseReason) -> None:
+        self.refused_count += 1
+        self._orders.append(
+            RefuseRequest(event.peer, event.session, event.version, event.chunk, reason, self.load)
+        )
+
+    def sessions(self) -> Iterator[SessionKey]:
+        """Sessions that hold a slot."""
+        yield from self._active
+
+    def check_invariants(self) -> None:
+        assert len(self._queue) <= self._queue_count
+        assert not self._queue or len(self._active) >= self.slot_count
+        assert not self._queue.keys() & self._active.keys()
+
+
+def _key(event: ChunkRequested) -> SessionKey:
+    return (event.peer, event.session)
