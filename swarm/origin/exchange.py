@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import httpcore
@@ -108,10 +108,12 @@ class Exchange:
         """Give the body to `sink`; closes the response. `length` is what it must have, None if any
         will do (then `length_expected` sizes the deadline). Raises OriginError."""
         done = 0
+        assert isinstance(response.stream, httpx.AsyncByteStream)
         try:
             with trio.CancelScope() as scope:
                 deadline = BodyDeadline(scope, self.settings, length or length_expected or 0)
-                async with aclosing(aiter_body(response)) as pieces:
+                pieces = response.stream.__aiter__()
+                try:
                     async for piece in pieces:
                         if length is not None and done + len(piece) > length:
                             raise wrong_length(response, shown, f"more than {length} bytes")
@@ -119,6 +121,9 @@ class Exchange:
                         with deadline.paused():
                             await sink(done, memoryview(piece))
                         done += len(piece)
+                except BaseException:
+                    await _unwind(response, pieces)
+                    raise
             if scope.cancelled_caught:
                 raise OriginError(
                     f"{shown}: the body stalled after {done} bytes",
@@ -187,16 +192,20 @@ class BodyDeadline:
         self._scope.deadline = min(self._idle_at, self._end_at)
 
 
-def aiter_body(response: httpx.Response) -> AsyncGenerator[bytes, None]:
-    """The body as it came over the wire, no encoding undone."""
-    stream = response.stream
-    assert isinstance(stream, httpx.AsyncByteStream)
+async def _unwind(response: httpx.Response, pieces: AsyncIterator[bytes]) -> None:
+    """End the iteration of a body in the middle.
 
-    async def pieces() -> AsyncGenerator[bytes, None]:
-        async for piece in stream:
-            yield piece
-
-    return pieces()
+    httpcore's body is a chain of generators. One that is dropped halfway is finished by the
+    garbage collector, in some other task; so the connection is closed below it, and its next read
+    ends them all here and now.
+    """
+    stream = response.extensions.get("network_stream")
+    with trio.CancelScope(deadline=trio.current_time() + CLOSE_TIMEOUT_S, shield=True):
+        if isinstance(stream, httpcore.AsyncNetworkStream):
+            await stream.aclose()
+        with suppress(httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException):
+            async for _ in pieces:
+                pass
 
 
 async def close_response(response: httpx.Response) -> None:

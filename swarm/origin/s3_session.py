@@ -29,6 +29,7 @@ from swarm.origin.transport import OriginTransport
 REQUESTS_MAX = 3
 WRITE_SLICE_BYTES = MIB  # Each slice of a body has a write deadline of its own.
 CLOCK_TOLERANCE_S = 60.0  # S3 accepts 15 minutes; a smaller difference is not what is wrong.
+CORRECTABLE = frozenset({301, 307, 400, 401, 403})  # Statuses that may mean one of the three.
 EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
 REJECTED_CODES = EXPIRED_CODES | {"InvalidToken", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
 SKEW_CODES = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
@@ -91,10 +92,14 @@ class S3Session:
                 if request_count < REQUESTS_MAX and self._use_path_style(error):
                     continue
                 raise
-            if response.is_success or request_count == REQUESTS_MAX:
+            if response.status_code not in CORRECTABLE or request_count == REQUESTS_MAX:
                 return response
-            if not await self._correct(exchange, response, shown, triple):
-                return response
+            body = await exchange.read_error_body(response, shown)
+            if not await self._correct(response, body, triple):
+                # Read once more by the caller, for the error.
+                return httpx.Response(
+                    response.status_code, headers=response.headers, stream=_Kept(body)
+                )
         raise AssertionError("the last request returns")
 
     async def error(self, response: httpx.Response, shown: str) -> SwarmError:
@@ -130,7 +135,7 @@ class S3Session:
         if code in THROTTLE_CODES:
             return status_error(503, response.headers, shown, code)
         if code in TRANSIENT_CODES:
-            return status_error(500, response.headers, shown, f"{status} {code}")
+            return status_error(500, response.headers, shown, code)
         return status_error(status, response.headers, shown, code)
 
     async def aclose(self) -> None:
@@ -174,27 +179,16 @@ class S3Session:
         return httpx.Request(method, url, headers=complete, content=content)
 
     async def _correct(
-        self,
-        exchange: Exchange,
-        response: httpx.Response,
-        shown: str,
-        triple: CredentialTriple | None,
+        self, response: httpx.Response, body: bytes, triple: CredentialTriple | None
     ) -> bool:
-        """Whether something was corrected, so that the request is worth sending again. If so, the
-        response has been closed; if not, it can still be read."""
-        status = response.status_code
-        if status not in (301, 307, 400, 401, 403):
-            return False
-        body = await exchange.read_error_body(response, shown)
-        # The caller reads it again, for the error.
-        response.stream = _Kept(body)
+        """Whether something was corrected, so that the request is worth sending again."""
         code = _code(body)
         if self._use_region(_told_region(response, body)):
             return True
-        is_clock_suspect = code in SKEW_CODES or (not code and status == 403)
+        is_clock_suspect = code in SKEW_CODES or (not code and response.status_code == 403)
         if is_clock_suspect and self._use_clock(_clock_difference_s(response)):
             return True
-        is_rejected = not code or code in REJECTED_CODES or status in (401, 403)
+        is_rejected = not code or code in REJECTED_CODES or response.status_code in (401, 403)
         return triple is not None and is_rejected and await self._credentials.replace(triple)
 
     def _use_region(self, region: str) -> bool:

@@ -42,6 +42,7 @@ class WideStream(httpcore.AsyncNetworkStream):
     def __init__(self, stream: httpcore.AsyncNetworkStream, read_bytes: int) -> None:
         self._stream = stream
         self._read_bytes = read_bytes
+        self._is_closed = False
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         return await self._stream.read(max(max_bytes, self._read_bytes), timeout)
@@ -50,6 +51,7 @@ class WideStream(httpcore.AsyncNetworkStream):
         await self._stream.write(buffer, timeout)
 
     async def aclose(self) -> None:
+        self._is_closed = True
         await self._stream.aclose()
 
     async def start_tls(
@@ -62,6 +64,8 @@ class WideStream(httpcore.AsyncNetworkStream):
         return WideStream(inner, self._read_bytes)
 
     def get_extra_info(self, info: str) -> object:
+        if info == "is_readable" and self._is_closed:
+            return True  # A pool asks this before it uses a connection again; its end is readable.
         return self._stream.get_extra_info(info)
 
 
@@ -118,9 +122,8 @@ class _Body(httpx.AsyncByteStream):
         self._response = response
         self._generation: _Generation | None = generation
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._response.aiter_stream():
-            yield chunk
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._response.aiter_stream()
 
     async def aclose(self) -> None:
         generation, self._generation = self._generation, None

