@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.support.cluster import Cluster, running_cluster
 from tests.support.seaweed import SeaweedServer, running_seaweed
 
 
@@ -24,3 +26,10 @@ def bucket(seaweed: SeaweedServer, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in seaweed.environment().items():
         monkeypatch.setenv(name, value)
     return seaweed.new_bucket()
+
+
+@pytest.fixture
+def cluster(seaweed: SeaweedServer, tmp_path: Path) -> Iterator[Cluster]:
+    """A running tracker and an empty origin."""
+    with running_cluster(tmp_path, seaweed) as running:
+        yield running
