@@ -35,6 +35,7 @@ from swarm.policy.settings import NodeSettings
 from swarm.protocol.ids import Address, Identity, LeaseId, NodeId, VersionId
 from swarm.protocol.messages import DocumentKind, PeerInfo
 from swarm.protocol.tracker_api import Lease, LeaseProgress, ListenReply
+from swarm.store.channels import ChannelLinks
 from swarm.store.chunk_store import ChunkStore
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class Agent:
         store: ChunkStore,
         identity: Identity,
         *,
+        links: ChannelLinks | None,
         origin: OriginClient | None,
         tracker: TrackerClient | None,
     ) -> None:
@@ -63,7 +65,8 @@ class Agent:
             settings.channels, is_ready=lambda version: self.shelf.is_ready(version)
         )
         self.session: TrackerSession | None = None
-        self._store = store
+        # Where channels are swapped; None where no directory can show a version (memory).
+        self._links = links
         self._origin = origin
         self._tracker = tracker
         self._rng = random.Random()
@@ -199,7 +202,8 @@ class Agent:
     async def _swap_channels(self) -> None:
         for channel, version, revision in self.follower.due():
             try:
-                await trio.to_thread.run_sync(self._store.point_channel, channel, version)
+                if self._links is not None:
+                    await trio.to_thread.run_sync(self._links.point, channel, version)
             except SwarmError as error:
                 logger.error("channel %s: %s", channel, error.message)
                 self.shelf.problems[version] = error
@@ -371,10 +375,11 @@ class Agent:
 
     def _node_settings(self) -> NodeSettings:
         return NodeSettings(
-            nic_bytes_per_s=self.settings.nic_bytes_per_s,
-            uplink_bytes_per_s=self.settings.uplink_bytes_per_s,
-            flow_cap_bytes_per_s=self.settings.flow_cap_bytes_per_s,
+            nic_bytes_per_s=self.settings.nic_bytes_per_s or 0.0,
+            uplink_bytes_per_s=self.settings.uplink_bytes_per_s or 0.0,
+            flow_cap_bytes_per_s=self.settings.flow_cap_bytes_per_s or 0.0,
             has_origin=self._origin is not None,
+            has_tracker=self._tracker is not None,
             origin_after_s=self.settings.origin_after_s,
             zone=self.settings.zone,
             rack=self.settings.rack,
@@ -386,6 +391,7 @@ class Agent:
             advertise=self.settings.advertise,
             zone=self.settings.zone,
             rack=self.settings.rack,
+            nic_bytes_per_s=self.settings.nic_bytes_per_s or 0,
             uplink_bytes_per_s=self.settings.uplink_bytes_per_s,
             downlink_bytes_per_s=self.settings.downlink_bytes_per_s,
         )

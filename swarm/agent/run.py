@@ -35,6 +35,9 @@ from swarm.errors import (
 from swarm.origin.origin import open_origin
 from swarm.protocol.ids import VersionId, version_id_from_hex
 from swarm.store.disk import DiskStore
+from swarm.store.memory import MemoryStore
+from swarm.store.memory_budget import memory_budget_bytes
+from swarm.store.readiness import is_ready
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +54,7 @@ reason for waiting."""
 async def run_agent(settings: AgentSettings, *, on_start: Callable[[Agent], None]) -> None:
     """Serve until cancelled, then leave."""
     settings = await _with_discovery(settings)
-    store = await trio.to_thread.run_sync(DiskStore.open_cache, settings.cache)
+    store = await trio.to_thread.run_sync(DiskStore.open_cache, str(settings.cache))
     try:
         async with _built(settings, store) as agent, serving(agent), trio.open_nursery() as nursery:
             on_start(agent)
@@ -85,7 +88,7 @@ async def pull(
             "nowhere to pull from: no origin, no tracker, no peer",
             hint="give --origin URL, --tracker URL or --peer HOST:PORT",
         )
-    store = await trio.to_thread.run_sync(DiskStore.open_directory, directory)
+    store = await trio.to_thread.run_sync(DiskStore.open_directory, str(directory))
     try:
         async with _built(settings, store) as agent, serving(agent):
             agent.want(version)
@@ -145,10 +148,12 @@ async def _built(settings: AgentSettings, store: DiskStore) -> AsyncIterator[Age
         else None
     )
     try:
+        is_memory = settings.store == "memory"
         yield Agent(
             settings,
-            store,
+            MemoryStore(memory_budget_bytes()) if is_memory else store,
             store.identity,
+            links=None if is_memory else store.channels,
             origin=OriginClient(origin) if origin is not None else None,
             tracker=tracker,
         )
@@ -163,11 +168,12 @@ async def _built(settings: AgentSettings, store: DiskStore) -> AsyncIterator[Age
 def _adopt_from_cache(agent: Agent, store: DiskStore) -> None:
     """Serve what an earlier run left whole, and its channel links until the tracker speaks."""
     for channel in agent.settings.channels:
-        version = store.channel_version(channel)
+        version = store.channels.target(channel)
         if version is not None:
             agent.follower.adopt(channel, version)
-    for version in store.ready_versions():
-        agent.want(version)
+    for version in store.versions():
+        if is_ready(store.version_directory(version)):
+            agent.want(version)
 
 
 async def _want_reference(agent: Agent, reference: str) -> None:
