@@ -148,7 +148,7 @@ def _positive(value: Fraction, text: str, what: str, hint: str) -> int:
 
 def _bare_hint(unit: str, hint: str) -> str:
     if unit == "" or unit.removesuffix("i").upper() in _SCALES:
-        return f"say bit or byte: {hint}"
+        return f"bit or byte? {hint}"
     return hint
 
 

@@ -1,7 +1,7 @@
 """Shows progress on stderr: a live bar on a terminal, whole lines or JSON elsewhere.
 
 Off a terminal a line ends in a newline and holds no control character, because what reads it is a
-log: one at the start of each phase, one every ten seconds, one at the end.
+log: one at the start and one at the end of each phase, and one every ten seconds.
 """
 
 from __future__ import annotations
@@ -80,6 +80,8 @@ class LinePrinter:
 
     def show(self, progress: TransferProgress) -> None:
         now = time.monotonic()
+        if progress.phase != self._phase:
+            self.finish()
         snapshot = self._track.observe(progress, now=now)
         if progress.phase == self._phase and now - self._printed_at < self._interval_s:
             self._unprinted = snapshot
@@ -88,6 +90,7 @@ class LinePrinter:
         self._print(snapshot)
 
     def finish(self) -> None:
+        """Print the last look of a phase, if it was not yet."""
         if self._unprinted is not None:
             self._print(self._unprinted)
 

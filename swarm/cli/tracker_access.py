@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,25 +20,37 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def ask_tracker(context: click.Context, call: Callable[[TrackerClient], Awaitable[T]]) -> T:
-    """Run one call against the trackers that the flags name; raises UsageError without any."""
+@asynccontextmanager
+async def open_tracker(context: click.Context) -> AsyncIterator[TrackerClient | None]:
+    """The trackers that the flags name, None if they name none; closed afterwards."""
     trackers: tuple[str, ...] = context.params["tracker"]
     if not trackers:
-        raise UsageError(
-            "this needs a tracker", object_name=context.command_path, hint="give --tracker URL"
-        )
+        yield None
+        return
     key = operator_key(context)
+    from swarm.agent.tracker_client import TrackerClient  # Imports httpx: a quarter second.
+
+    client = TrackerClient(trackers, key=key, identity=None)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+def ask_tracker(context: click.Context, call: Callable[[TrackerClient], Awaitable[T]]) -> T:
+    """Run one call against the trackers that the flags name; raises UsageError without any."""
     interrupts = context.find_object(Interrupts)
     assert interrupts is not None
 
     async def ask() -> T:
-        from swarm.agent.tracker_client import TrackerClient  # Imports httpx: a quarter second.
-
-        client = TrackerClient(trackers, key=key, identity=None)
-        try:
+        async with open_tracker(context) as client:
+            if client is None:
+                raise UsageError(
+                    "this needs a tracker",
+                    object_name=context.command_path,
+                    hint="give --tracker URL",
+                )
             return await call(client)
-        finally:
-            await client.aclose()
 
     return interrupts.run(ask)
 

@@ -84,8 +84,12 @@ def test_off_a_terminal_there_are_whole_lines_only() -> None:
             printer.show(fetching(done * GB, waiting="a\nreason\x1b[1m"))
         printer.show(TransferProgress("ready", done_bytes=1, total_bytes=1))
     lines = stream.getvalue().splitlines()
-    # One at the start of each phase: the interval of 10 s has not passed.
-    assert [line.split()[0] for line in lines] == ["fetching", "ready"]
+    # The first and the last of a phase: the interval of 10 s has not passed.
+    assert [line.split()[:2] for line in lines] == [
+        ["fetching", "0%"],
+        ["fetching", "4%"],
+        ["ready", "100%"],
+    ]
     assert not re.search(r"[\r\x1b]", stream.getvalue())
 
 
