@@ -29,7 +29,7 @@ import msgpack
 
 from swarm.errors import NotFoundError
 from swarm.protocol.ids import DIGEST_BYTES, ChunkIndex, FileDigest, VersionId
-from swarm.protocol.manifest import CHUNKS_MAX, FILE_BYTES_MAX, MIB, Manifest
+from swarm.protocol.manifest import CHUNKS_MAX, FILE_BYTES_MAX, FILES_MAX, MIB, Manifest
 from swarm.protocol.paths import path_problem
 from swarm.protocol.strict_reader import StrictReader, show
 from swarm.protocol.tracker_api import PublishRecord
@@ -145,7 +145,7 @@ def decode_locations(raw: bytes) -> Locations:
 
 
 def _decode_files(reader: StrictReader) -> Iterator[tuple[FileDigest, Location]]:
-    for _ in range(reader.array_length(CHUNKS_MAX)):
+    for _ in range(reader.array_length(FILES_MAX)):
         reader.enter_array(4)
         digest = _decode_digest(reader, "file digest")
         key = reader.text("key", _KEY_CHARS_MAX)
@@ -179,7 +179,7 @@ def _decode_record(reader: StrictReader) -> PublishRecord:
         name=text("name", _NAME_CHARS_MAX),
         tag=text("tag", _NAME_CHARS_MAX),
         origin=text("origin"),
-        files=integer("files", CHUNKS_MAX),
+        files=integer("files", FILES_MAX),
         bytes=integer("bytes", FILE_BYTES_MAX),
         unique_bytes=integer("unique_bytes", FILE_BYTES_MAX),
         chunks=integer("chunks", CHUNKS_MAX),

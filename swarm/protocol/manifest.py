@@ -42,6 +42,8 @@ MANIFEST_BYTES_MAX = 16 * MIB
 """Twice the digests of `CHUNKS_MAX` chunks, or 100,000 files with paths of 110 bytes."""
 CHUNKS_MAX = 1 << 18
 """Positions in one version. 64 MiB chunks reach 16 TiB; control cost grows with the number."""
+FILES_MAX = 1 << 17
+"""A model with its kernel caches has some thousands; so many cost a reader 40 MiB."""
 CHUNK_BYTES_MIN = 64 * KIB
 CHUNK_BYTES_MAX = 256 * MIB
 FILE_BYTES_MAX = CHUNKS_MAX * CHUNK_BYTES_MAX
@@ -181,7 +183,7 @@ def _decode(raw: bytes) -> tuple[int, list[FileEntry]]:
     reader.key("files")
     files = []
     chunks_left = CHUNKS_MAX
-    for _ in range(reader.array_length(CHUNKS_MAX)):
+    for _ in range(reader.array_length(FILES_MAX)):
         entry = _decode_file(reader, chunks_left)
         chunks_left -= len(entry.digests)
         files.append(entry)
@@ -209,8 +211,8 @@ def _check(files: Sequence[FileEntry], chunk_bytes: int) -> None:
     """Everything that must hold between fields, and between files."""
     if not CHUNK_BYTES_MIN <= chunk_bytes <= CHUNK_BYTES_MAX:
         raise _broken(f"chunk_bytes {chunk_bytes} is not in {CHUNK_BYTES_MIN}…{CHUNK_BYTES_MAX}")
-    if not files:
-        raise _broken("has no files")
+    if not 0 < len(files) <= FILES_MAX:
+        raise _broken(f"has {len(files)} files, 1 to {FILES_MAX} are allowed")
     for entry in files:
         _check_file(entry, chunk_bytes)
     if sum(len(entry.digests) for entry in files) > CHUNKS_MAX:
@@ -221,6 +223,17 @@ def _check(files: Sequence[FileEntry], chunk_bytes: int) -> None:
     conflict = directory_conflict(entry.path for entry in files)
     if conflict:
         raise _broken(f"paths {show(conflict[0])} and {show(conflict[1])} exclude each other")
+    _check_lengths(files, chunk_bytes)
+
+
+def _check_lengths(files: Sequence[FileEntry], chunk_bytes: int) -> None:
+    """One digest has one length. A pass of its own, before an index of any size is built."""
+    lengths: dict[ChunkDigest, int] = {}
+    for entry in files:
+        spans = cut(entry.size, entry.data_start, chunk_bytes)
+        for (_, length), digest in zip(spans, entry.digests, strict=True):
+            if lengths.setdefault(digest, length) != length:
+                raise _broken(f"chunk {digest.hex()} is listed with two lengths")
 
 
 def _check_file(entry: FileEntry, chunk_bytes: int) -> None:
@@ -240,7 +253,7 @@ def _check_file(entry: FileEntry, chunk_bytes: int) -> None:
 
 
 def _index(version: VersionId, chunk_bytes: int, files: Sequence[FileEntry]) -> Manifest:
-    """Number the unique chunks; raises ManifestError if one digest has two lengths."""
+    """Number the unique chunks of files that passed every check."""
     indices: dict[ChunkDigest, ChunkIndex] = {}
     lengths: list[int] = []
     positions: list[list[Position]] = []
@@ -253,8 +266,6 @@ def _index(version: VersionId, chunk_bytes: int, files: Sequence[FileEntry]) -> 
             if chunk == len(lengths):
                 lengths.append(length)
                 positions.append([])
-            elif lengths[chunk] != length:
-                raise _broken(f"chunk {digest.hex()} is listed with two lengths")
             positions[chunk].append(Position(file_index, offset))
             mine.append(chunk)
         file_chunks.append(tuple(mine))

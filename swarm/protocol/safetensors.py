@@ -15,6 +15,7 @@ the shape is not.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
@@ -130,11 +131,8 @@ def _load(raw_header: bytes) -> dict[str, object]:
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     loaded = dict(pairs)
     if len(loaded) != len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise SafetensorsError(f"header names {_show(name)} twice")
-            seen.add(name)
+        counts = Counter(name for name, _ in pairs)
+        raise SafetensorsError(f"header names {_show(counts.most_common(1)[0][0])} twice")
     return loaded
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from typing import cast
 
@@ -32,7 +33,8 @@ def load_weight_map(raw: bytes) -> dict[str, str]:
     def keep(pairs: list[tuple[str, object]]) -> dict[str, object]:
         loaded = dict(pairs)
         if len(loaded) != len(pairs):
-            repeated.append(_first_repeated(pairs))
+            counts = Counter(name for name, _ in pairs)
+            repeated.append(counts.most_common(1)[0][0])
         return loaded
 
     loaded = _parse(text, keep)
@@ -68,15 +70,6 @@ def _parse(text: str, hook: PairsHook | None) -> object:
     except (RecursionError, ValueError) as error:
         raise JsonProblem(f"not JSON: {str(error)[:100]}") from None
     return loaded
-
-
-def _first_repeated(pairs: list[tuple[str, object]]) -> str:
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen:
-            return name
-        seen.add(name)
-    raise AssertionError("only called with a name that repeats")
 
 
 def _second_line(text: str, name: str) -> int:
