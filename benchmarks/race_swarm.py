@@ -74,7 +74,7 @@ class Swarm:
         arena.run("tracker", _swarm("keys", "new", str(key)))
         listen = f"{arena.lab.addresses['tracker']}:{TRACKER_PORT}"
         argv = [str(BIN / "swarm-tracker"), "serve", "--listen", listen]
-        argv += ["--store", f"sqlite://{arena.work}/tracker.db", "--cluster-key-file", str(key)]
+        argv += ["--store", f"sqlite:///{arena.work}/tracker.db", "--cluster-key-file", str(key)]
         arena.start("tracker", argv)
         url = f"http://{listen}"
         self._tracker_flags = ["--tracker", url, "--cluster-key-file", str(key)]
