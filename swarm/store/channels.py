@@ -7,59 +7,53 @@ two opens may see two versions.
 
 from __future__ import annotations
 
-import os
-
 from swarm.errors import NotFoundError
 from swarm.protocol.ids import VersionId
 from swarm.store.faults import faults_of
 from swarm.store.readiness import is_ready
+from swarm.store.tree import Tree
 
+_DIRECTORY = "channels"
 _TARGET_PREFIX = "../versions/"
 
 
 class ChannelLinks:
-    """The links of one cache; raises StoreError. Names are checked where references are read."""
+    """The links of one cache; raises StoreError. Names are checked where references are read; the
+    tree is lent."""
 
-    def __init__(self, cache: str) -> None:
+    def __init__(self, cache: Tree) -> None:
         self._cache = cache
-        self._directory = f"{cache}/channels"
 
     def point(self, name: str, version: VersionId) -> None:
         """Let `name` lead to `version`; raises NotFoundError if that is not READY here."""
-        assert name not in {"", ".", ".."}, name
-        assert "/" not in name, name
-        if not is_ready(f"{self._cache}/versions/{version.hex()}"):
+        if not is_ready(f"{self._cache.path}/versions/{version.hex()}"):
             raise NotFoundError(
                 f"channel {name}: version {version.hex()} is not ready on this node",
                 object_name=version.hex(),
                 hint="fetch it first",
             )
-        link = f"{self._directory}/{name}"
-        temporary = f"{self._directory}/.{name}.new"
-        with faults_of(link):
-            os.makedirs(self._directory, mode=0o755, exist_ok=True)
-            _remove_link(temporary)
-            os.symlink(_TARGET_PREFIX + version.hex(), temporary)
-            os.replace(temporary, link)
+        with faults_of(f"{self._cache.path}/{_DIRECTORY}/{name}"):
+            self._cache.replace_link(_TARGET_PREFIX + version.hex(), _relative(name))
 
     def target(self, name: str) -> VersionId | None:
         """The version that `name` leads to, or None."""
+        target = self._cache.read_link(_relative(name))
+        if target is None or not target.startswith(_TARGET_PREFIX):
+            return None
         try:
-            target = os.readlink(f"{self._directory}/{name}")
             return VersionId(bytes.fromhex(target.removeprefix(_TARGET_PREFIX)))
-        except (OSError, ValueError):
+        except ValueError:
             return None
 
     def remove(self, name: str) -> None:
-        with faults_of(f"{self._directory}/{name}"):
-            _remove_link(f"{self._directory}/{name}")
+        if self._cache.read_link(_relative(name)) is not None:
+            with faults_of(f"{self._cache.path}/{_DIRECTORY}/{name}"):
+                self._cache.unlink(_relative(name))
 
     def names(self) -> tuple[str, ...]:
-        try:
-            found = os.listdir(self._directory)
-        except FileNotFoundError:
-            return ()
-        return tuple(sorted(name for name in found if self.target(name) is not None))
+        with faults_of(f"{self._cache.path}/{_DIRECTORY}"):
+            found = self._cache.names(_DIRECTORY)
+        return tuple(name for name in found if self.target(name) is not None)
 
     def remove_stale(self) -> tuple[str, ...]:
         """Remove every link to a version that is not ready; the names that went."""
@@ -67,15 +61,14 @@ class ChannelLinks:
             name
             for name in self.names()
             if (target := self.target(name)) is not None
-            and not is_ready(f"{self._cache}/versions/{target.hex()}")
+            and not is_ready(f"{self._cache.path}/versions/{target.hex()}")
         ]
         for name in stale:
             self.remove(name)
         return tuple(stale)
 
 
-def _remove_link(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return
+def _relative(name: str) -> str:
+    assert name not in {"", ".", ".."}, name
+    assert "/" not in name, name
+    return f"{_DIRECTORY}/{name}"

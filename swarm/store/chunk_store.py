@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from swarm.protocol.chunk_set import ChunkSet
-from swarm.protocol.ids import ChunkIndex, VersionId
+from swarm.protocol.ids import ChunkIndex, Identity, VersionId
 from swarm.protocol.manifest import Manifest
 
 
@@ -67,6 +67,8 @@ class VersionStore(Protocol):
     have: ChunkSet
     # Where an engine finds the files, or "" where there is no directory (memory).
     directory: str
+    # Bytes of all positions of chunks that are not held: what the place must still take.
+    missing_bytes: int
 
     def writer(self, chunk: ChunkIndex) -> ChunkWriter:
         """A writer for one transfer of `chunk`. The first holds the write token; others receive
@@ -91,6 +93,18 @@ class VersionStore(Protocol):
     def is_ready(self) -> bool:
         """The version is visible. Immediate."""
 
+    def open_file(self, file_index: int) -> int:
+        """A read-only descriptor of a file, whole or not, for a reader; the caller closes it."""
+
+    @property
+    def state_fd(self) -> int:
+        """The memfd of chunk states (`swarm.store.state_file`), sealed, for a reader to map; open
+        until `close`. Immediate."""
+
+    @property
+    def state_generation(self) -> int:
+        """Grows when bytes may have moved to new inodes: readers open files again. Immediate."""
+
     def close(self) -> None:
         """Release descriptors and maps; no writer may be live."""
 
@@ -98,9 +112,16 @@ class VersionStore(Protocol):
 class ChunkStore(Protocol):
     """All versions of one node."""
 
+    # Which boot of which node this is.
+    identity: Identity
+
     def open_version(self, manifest: Manifest, manifest_bytes: bytes) -> VersionStore:
-        """Open or create a version: resume what an earlier run verified, reuse equal files of
-        ready versions."""
+        """Open or create a version: resume what an earlier run verified, reuse equal files and
+        chunks of ready versions. May hash or copy for long.
+
+        Raises StoreError, NoSpaceError (also if what is missing does not fit beside what other
+        open versions miss), ConflictError if the directory holds something else.
+        """
 
     def versions(self) -> tuple[VersionId, ...]:
         """Versions present, whole or not."""
@@ -109,7 +130,8 @@ class ChunkStore(Protocol):
         """The stored manifest of a version, or None."""
 
     def evict(self, version: VersionId) -> None:
-        """Remove a version that is closed; raises LockedError while a reader holds it."""
+        """Remove a closed version; nothing if it is not here. Raises LockedError while it is open
+        or a reader holds it."""
 
     def close(self) -> None:
         """Close all and release the lock."""

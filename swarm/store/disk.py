@@ -26,7 +26,7 @@ from swarm.store.opening import STATE, OpeningContext, open_stored_version, read
 from swarm.store.readiness import READY, is_ready, withdraw
 from swarm.store.reuse import ReadyVersion, copy_known_chunks
 from swarm.store.stored_version import StoredVersion
-from swarm.store.tree import Tree
+from swarm.store.tree import Tree, make_root
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class DiskStore:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         with faults_of(layout.root):
-            os.makedirs(layout.root, mode=0o755, exist_ok=True)
+            make_root(layout.root)
             self._tree = Tree(layout.root)
         try:
             self._lock = CacheLock(self._tree, f"{layout.control}lock")
@@ -62,7 +62,7 @@ class DiskStore:
             raise
         self._open: dict[VersionId, StoredVersion] = {}
         self._descriptors = Descriptors()
-        self.channels = ChannelLinks(layout.root)
+        self.channels = ChannelLinks(self._tree)
         try:
             # Which boot of which node this is; synced before anybody hears of it.
             self.identity: Identity = next_identity(self._tree, f"{layout.control}node")
@@ -141,11 +141,8 @@ class DiskStore:
         if self._layout.is_single:
             raw = self._read_manifest(self._layout.root)
             return () if raw is None else (VersionId(blake3(raw).digest()),)
-        try:
-            names = os.listdir(f"{self._layout.root}/versions")
-        except FileNotFoundError:
-            return ()
-        found = (_version_named(name) for name in sorted(names))
+        with faults_of(self._layout.root):
+            found = [_version_named(name) for name in self._tree.names("versions")]
         return tuple(version for version in found if version is not None)
 
     def manifest_bytes(self, version: VersionId) -> bytes | None:

@@ -35,7 +35,7 @@ class DiskFiles:
         self._manifest = manifest
         self._descriptors = descriptors
         self._owner = id(self)
-        # A final name with another size is damage, not a whole file.
+        # By final name; another size than the manifest's is damage, not a whole file.
         self._sizes = [tree.regular_size(entry.path) for entry in manifest.files]
         self._names = threading.RLock()
         self._scratch_count = itertools.count()
@@ -46,6 +46,14 @@ class DiskFiles:
 
     def part_size(self, file_index: int) -> int | None:
         return self._tree.regular_size(self._part(file_index))
+
+    def changed_at_ns(self, file_index: int) -> int:
+        """When the bytes last changed, in nanoseconds of the file system's clock; 0 if there is
+        no such file."""
+        final = self._sizes[file_index] is not None
+        path = self._manifest.files[file_index].path if final else self._part(file_index)
+        status = self._tree.regular_status(path)
+        return 0 if status is None else status.st_mtime_ns
 
     def is_whole(self, file_index: int) -> bool:
         return self._sizes[file_index] is not None

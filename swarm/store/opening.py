@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from swarm.protocol.ids import ChunkIndex
 from swarm.protocol.manifest import MANIFEST_BYTES_MAX, Manifest
 from swarm.store.descriptors import Descriptors
 from swarm.store.disk_files import DiskFiles
-from swarm.store.readiness import boot_id, device_of, is_ready
+from swarm.store.readiness import boot_id, device_of, is_ready, ready_at_ns
 from swarm.store.recovery import Recovered, Recovery
 from swarm.store.reuse import ReadyVersion, link_equal_files
 from swarm.store.state_file import (
@@ -108,6 +109,7 @@ def _open(
     was_ready = is_ready(tree.path)
     linked = frozenset() if was_ready else link_equal_files(manifest, files, context.sources)
     fd = tree.create(STATE, FILE_MODE)
+    trusted_at_ns = ready_at_ns(tree) if was_ready else os.fstat(fd).st_mtime_ns
     saved = read_state(fd, manifest.version, len(manifest.chunks))
     trusted = _trusted(tree, manifest, saved, was_ready=was_ready)
     header = _next_header(tree, manifest, saved, was_ready=was_ready)
@@ -118,6 +120,7 @@ def _open(
             manifest,
             files,
             trusted=trusted,
+            trusted_at_ns=trusted_at_ns,
             linked=linked,
             keeps_inode=saved is not None and not header.is_published,
         ).run()

@@ -72,6 +72,13 @@ def withdraw(tree: Tree) -> None:
         tree.sync_directory(".swarm")
 
 
+def ready_at_ns(tree: Tree) -> int:
+    """When the version became ready, by the file system's clock; raises OSError. No file of it is
+    written after that."""
+    status = tree.regular_status(READY) or tree.regular_status(DURABLE)
+    return 0 if status is None else status.st_mtime_ns
+
+
 def boot_id() -> bytes:
     """16 bytes that name this boot of the kernel, the same in every container."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:

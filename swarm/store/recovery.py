@@ -1,10 +1,10 @@
 """What a version directory really holds when it is opened.
 
-Trust is narrow. A chunk needs no new hash if the version is ready, or if the state file says so,
-was closed in order within this boot on this device, and the chunk's files stand at full size (the
-page cache outlives a process, so what was verified before an orderly close is still there). After
-anything else - a kill, a power failure, a copied directory, a lost state file - every chunk that
-has any bytes is hashed again.
+Trust is narrow. A chunk needs no new hash if the version is ready, or if the state file says so and
+was closed in order within this boot on this device (the page cache outlives a process, so what was
+verified before an orderly close is still there); and in either case only if the chunk's files stand
+at full size and nobody wrote to them since. After anything else - a kill, a power failure, a copied
+directory, a lost state file - every chunk that has any bytes is hashed again.
 
 Then names are made to fit: a file that has its final name but a bad chunk loses it, and a chunk
 that is right in one place and wrong in another is copied (and hashed on the way).
@@ -39,10 +39,12 @@ class Recovery:
         files: DiskFiles,
         *,
         trusted: Iterable[ChunkIndex],
+        trusted_at_ns: int,
         linked: frozenset[int],
         keeps_inode: bool,
     ) -> None:
-        """`trusted` chunks and all chunks of `linked` files need no new hash."""
+        """All chunks of `linked` files need no new hash, nor do `trusted` ones in files that did
+        not change after `trusted_at_ns`."""
         self._manifest = manifest
         self._files = files
         self._linked = linked
@@ -51,11 +53,16 @@ class Recovery:
         standing = range(len(manifest.files))
         # Files that exist, at whatever size, under either name.
         self._present = {index for index in standing if self._size(index) is not None}
-        full = {index for index in standing if self._size(index) == manifest.files[index].size}
+        sound = {
+            index
+            for index in self._present
+            if self._size(index) == manifest.files[index].size
+            and files.changed_at_ns(index) <= trusted_at_ns
+        }
         self._trusted = frozenset(
             chunk
             for chunk in trusted
-            if all(place.file_index in full for place in manifest.chunks[chunk].positions)
+            if all(place.file_index in sound for place in manifest.chunks[chunk].positions)
         )
 
     def run(self) -> Recovered:

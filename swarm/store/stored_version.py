@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from swarm.errors import NotFoundError
+from swarm.errors import NotFoundError, SwarmError
 from swarm.protocol.chunk_set import ChunkSet
 from swarm.protocol.ids import ChunkIndex
 from swarm.protocol.manifest import Manifest
@@ -24,7 +24,8 @@ from swarm.store.chunk_store import Span
 from swarm.store.faults import faults_of
 from swarm.store.state_file import HELD, MISSING, StateTable
 from swarm.store.tokens import WriteTokens
-from swarm.store.writer import ChunkPlace, Transfer, VersionFiles
+from swarm.store.version_files import VersionFiles
+from swarm.store.writer import ChunkPlace, Transfer
 
 
 class Visibility(Protocol):
@@ -107,14 +108,12 @@ class StoredVersion:
     def open_span(self, chunk: ChunkIndex) -> Iterator[Span]:
         entry = self.manifest.chunks[chunk]
         position = entry.positions[0]
+        self._require_held(chunk)
         with faults_of(self._files.path):
             descriptor = self._files.acquire(position.file_index)
         try:
-            # Looked up after the open: a chunk that is held now has its bytes in this inode.
-            if chunk not in self.have:
-                raise NotFoundError(
-                    f"{self._files.path}: chunk {chunk} is not held", object_name=str(chunk)
-                )
+            # Again after the open: a chunk that is held now has its bytes in this inode.
+            self._require_held(chunk)
             yield Span(descriptor.fd, position.offset, entry.length)
         finally:
             self._files.release(descriptor)
@@ -151,7 +150,7 @@ class StoredVersion:
                     # Damage may have been found meanwhile.
                     if self.is_ready:
                         self._visibility.mark_durable()
-        except BaseException:
+        except SwarmError:
             self._is_suspect = True
             with faults_of(self._files.path):
                 self._visibility.withdraw()
@@ -177,6 +176,12 @@ class StoredVersion:
         touched = {position.file_index for position in self.manifest.chunks[chunk].positions}
         if any(self._missing[file_index] == 0 for file_index in touched):
             self._settle(touched)
+
+    def _require_held(self, chunk: ChunkIndex) -> None:
+        if chunk not in self.have:
+            raise NotFoundError(
+                f"{self._files.path}: chunk {chunk} is not held", object_name=str(chunk)
+            )
 
     def _settle(self, file_indices: Iterable[int]) -> None:
         """Give final names to files of which no chunk is missing."""

@@ -157,4 +157,5 @@ class WriteTokens:
             raise StoreError(
                 f"the disk did not finish a write in {WRITE_WAIT_S_MAX:.0f} s",
                 hint="look at the disk (dmesg)",
+                is_retryable=True,
             )

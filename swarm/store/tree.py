@@ -105,12 +105,40 @@ class Tree:
 
     def regular_size(self, relative: str) -> int | None:
         """Size of a regular file, or None if there is none under this name."""
+        status = self.regular_status(relative)
+        return None if status is None else status.st_size
+
+    def regular_status(self, relative: str) -> os.stat_result | None:
+        """Status of a regular file, or None if there is none under this name."""
         try:
             with self._parent(relative) as (parent, name):
                 status = os.stat(name, dir_fd=parent, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return status.st_size if S_ISREG(status.st_mode) else None
+        return status if S_ISREG(status.st_mode) else None
+
+    def replace_link(self, target: str, relative: str) -> None:
+        """Let a symbolic link point at `target`, at once and whatever it was before."""
+        temporary = f"{relative}.new"
+        with self._parent(temporary, is_made=True) as (parent, name):
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=parent)
+            os.symlink(target, name, dir_fd=parent)
+        self.rename(temporary, relative)
+
+    def read_link(self, relative: str) -> str | None:
+        """Where a symbolic link points, or None if there is none."""
+        with suppress(OSError), self._parent(relative) as (parent, name):
+            return os.readlink(name, dir_fd=parent)
+        return None
+
+    def names(self, relative: str) -> list[str]:
+        """What a directory holds, sorted; nothing if it is not there."""
+        try:
+            with self._parent(f"{relative}/x") as (parent, _):
+                return sorted(os.listdir(parent))
+        except FileNotFoundError:
+            return []
 
     def make_directory(self, relative: str) -> None:
         with self._parent(f"{relative}/x", is_made=True):
@@ -142,6 +170,19 @@ class Tree:
         finally:
             if parent != self.fd:
                 os.close(parent)
+
+
+def make_root(path: str) -> None:
+    """Make a directory with its missing parents, readable by others whatever the umask; raises
+    OSError."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(directory)
+            os.chmod(directory, DIRECTORY_MODE)
 
 
 def _step(parent: int, name: str, *, is_made: bool) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from swarm.errors import IntegrityError, StoreError
 from swarm.protocol.ids import ChunkIndex
@@ -20,43 +20,10 @@ from swarm.store.descriptors import Descriptor
 from swarm.store.faults import store_fault
 from swarm.store.hashed_prefix import HashedPrefix
 from swarm.store.tokens import Turn, WriteTokens
+from swarm.store.version_files import VersionFiles
 
-
-class VersionFiles(Protocol):
-    """The files of one version, wherever their bytes lie. All methods raise OSError."""
-
-    # For messages.
-    path: str
-
-    def acquire(self, file_index: int) -> Descriptor:
-        """The open file, made at full size if it is not there; `release` must follow. Writable
-        while the file is not whole."""
-
-    def release(self, descriptor: Descriptor) -> None: ...
-
-    def open_read_only(self, file_index: int) -> int:
-        """A descriptor of its own for a reader, who closes it."""
-
-    def open_scratch(self) -> int:
-        """A new unnamed file."""
-
-    def is_whole(self, file_index: int) -> bool:
-        """The file has its final name."""
-
-    def complete(self, file_index: int) -> None:
-        """All chunks are verified: give the file its final name, same inode."""
-
-    def reopen(self, file_index: int, *, keeps_inode: bool) -> bool:
-        """Take the final name away, to write a chunk anew. True if the bytes moved to another
-        inode, because somebody may have mapped the old one."""
-
-    def clear_parts(self) -> None:
-        """The version is whole: remove what was only needed to fill it."""
-
-    def sync(self) -> None:
-        """Flush every file and the directories that name them."""
-
-    def close(self) -> None: ...
+if TYPE_CHECKING:
+    from swarm.store.stored_version import StoredVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +36,10 @@ class ChunkPlace:
     tokens: WriteTokens
 
 
-class HoldChunk(Protocol):
-    """What the version does when a transfer's bytes are in place."""
-
-    def mark_held(self, chunk: ChunkIndex) -> None:
-        """Set the state byte."""
-
-    def settle_files(self, chunk: ChunkIndex) -> None:
-        """Rename the files that became whole."""
-
-
 class Transfer:
     """A `ChunkWriter`; made by `StoredVersion.writer`."""
 
-    def __init__(self, place: ChunkPlace, turn: Turn, version: HoldChunk) -> None:
+    def __init__(self, place: ChunkPlace, turn: Turn, version: StoredVersion) -> None:
         self.length = place.entry.length
         self._place = place
         self._turn = turn
@@ -130,6 +87,7 @@ class Transfer:
         if self._is_closed:
             return
         self._is_closed = True
+        # Raises if a write hangs; then the descriptors stay open, for its thread still uses them.
         self._place.tokens.leave(self._turn)
         if self._descriptor is not None:
             self._place.files.release(self._descriptor)

@@ -4,6 +4,7 @@ the store and the agent need no publisher."""
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from blake3 import blake3
@@ -17,6 +18,7 @@ from swarm.protocol.manifest import (
     decode_manifest,
     encode_manifest,
 )
+from swarm.store.chunk_store import CommitResult, VersionStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,15 @@ def small_version(seed: int = 0, *, chunks: int = 6) -> MadeVersion:
         "model-2.safetensors": shard[: 2 * CHUNK_BYTES_MIN] + rng.randbytes(CHUNK_BYTES_MIN),
     }
     return make_version(contents)
+
+
+def fill(store: VersionStore, version: MadeVersion, chunks: Iterable[int] | None = None) -> None:
+    """Write chunks (all that are missing, by default) through ordinary transfers."""
+    wanted = [chunk for chunk in version.chunks if chunk not in store.have]
+    for chunk in wanted if chunks is None else chunks:
+        writer = store.writer(ChunkIndex(chunk))
+        writer.write(0, memoryview(version.chunk_bytes_of(chunk)))
+        assert writer.commit() is CommitResult.WRITTEN
 
 
 def chunk_list(version: MadeVersion) -> list[ChunkIndex]:
