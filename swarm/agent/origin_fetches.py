@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import trio
 
@@ -94,7 +95,7 @@ class OriginFetches:
                 await self._locate(held),
                 command.chunk,
                 command.connections,
-                held.store.writer(command.chunk),
+                partial(held.store.writer, command.chunk),
                 progress=progress,
             )
         except SwarmError as error:

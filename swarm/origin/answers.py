@@ -105,8 +105,8 @@ def content_encoding(response: httpx.Response) -> str:
     return "" if encoding in ("identity", "aws-chunked", "identity,aws-chunked") else encoding
 
 
-def wrong_length(response: httpx.Response, shown: str, got: str) -> OriginAnswerError:
-    """A body that is not as long as it must be."""
+def wrong_body(response: httpx.Response, shown: str, got: str) -> OriginAnswerError:
+    """A body that is not the bytes that were asked for."""
     encoding = content_encoding(response)
     also = f", re-encoded (Content-Encoding: {encoding})" if encoding else ""
     return OriginAnswerError(

@@ -19,7 +19,7 @@ import httpx
 import trio
 
 from swarm.errors import OriginError
-from swarm.origin.answers import wrong_length
+from swarm.origin.answers import content_encoding, wrong_body
 from swarm.origin.origin import OriginSettings, RangeSink
 from swarm.origin.transport import OriginTransport
 
@@ -72,7 +72,11 @@ class Exchange:
             ) from error
 
     async def read_whole(self, response: httpx.Response, shown: str, *, limit_bytes: int) -> Answer:
-        """The body of a small answer; closes the response. Raises OriginError."""
+        """The body of a small answer; closes the response. Raises OriginError, also if the body was
+        re-encoded."""
+        if response.is_success and content_encoding(response):
+            await close_response(response)
+            raise wrong_body(response, shown, "not as it is stored")
         pieces: list[memoryview] = []
         room = limit_bytes
 
@@ -116,7 +120,7 @@ class Exchange:
                 try:
                     async for piece in pieces:
                         if length is not None and done + len(piece) > length:
-                            raise wrong_length(response, shown, f"more than {length} bytes")
+                            raise wrong_body(response, shown, f"more than {length} bytes")
                         deadline.received(len(piece))
                         with deadline.paused():
                             await sink(done, memoryview(piece))
@@ -131,10 +135,10 @@ class Exchange:
                     is_retryable=True,
                 )
             if length is not None and done < length:
-                raise wrong_length(response, shown, f"{done} of {length} bytes")
+                raise wrong_body(response, shown, f"{done} of {length} bytes")
         except (httpcore.NetworkError, httpcore.ProtocolError) as error:
             await self.transport.renew()
-            raise wrong_length(
+            raise wrong_body(
                 response, shown, f"cut after {done} bytes" + (f" of {length}" if length else "")
             ) from error
         except httpcore.TimeoutException as error:

@@ -13,23 +13,28 @@ from typing import TypeVar
 
 import trio
 
-from swarm.errors import OriginError, OriginThrottledError
+from swarm.errors import OriginAnswerError, OriginError, OriginThrottledError
 from swarm.origin.origin import OriginSettings
 
 T = TypeVar("T")
 
+WRONG_ANSWERS_MAX = 4  # These come fast and rarely get better; as many as a chunk is allowed.
+
 
 async def retry_transient(operation: Callable[[], Awaitable[T]], settings: OriginSettings) -> T:
     """The result of `operation`, which is called again after a retryable OriginError until
-    `retry_for_s` would be over; then the last error."""
+    `retry_for_s` would be over, or after a few wrong answers; then the last error."""
     give_up_at = trio.current_time() + settings.retry_for_s
     bound_s = settings.retry_pause_s
+    wrong_count = 0
     while True:
         try:
             return await operation()
         except OriginError as error:
+            wrong_count += isinstance(error, OriginAnswerError)
             pause_s = jittered_pause(error, bound_s)
-            if not error.is_retryable or trio.current_time() + pause_s > give_up_at:
+            is_late = trio.current_time() + pause_s > give_up_at
+            if not error.is_retryable or is_late or wrong_count >= WRONG_ANSWERS_MAX:
                 raise
         await trio.sleep(pause_s)
         bound_s = min(2 * bound_s, settings.retry_pause_s_max)
