@@ -34,8 +34,6 @@ LISTS_PER_FRAME_MAX = 130
 """The outer list, a list of peers, 64 rows and as many again for what a newer peer appends."""
 LIST_LENGTH_MAX = 64
 """As many peers as a Peers frame may hold; no message has nearly as many fields."""
-CHUNKS_PER_FRAME_MAX = 1 << 16
-"""Senders cut longer lists; 256 KiB of indices."""
 DOCUMENT_PAGE_BYTES = 512 * 1024
 """A page of a document, with room for its header."""
 
@@ -64,16 +62,27 @@ class FrameDecoder:
     def feed(self, data: bytes | bytearray | memoryview) -> list[Message]:
         """Take bytes, return what they complete; after a Chunk nothing more until its payload is
         gone. Raises PeerProtocolError, after which the connection is to be closed."""
-        self._buffer += data
+        self.receive_data(data)
         messages: list[Message] = []
+        while (message := self.next_message()) is not None:
+            messages.append(message)
+        return messages
+
+    def receive_data(self, data: bytes | bytearray | memoryview) -> None:
+        """Take bytes without looking at them."""
+        self._buffer += data
+
+    def next_message(self) -> Message | None:
+        """The next message that is there in full, or None: more bytes are needed, or a payload
+        is due. Raises like `feed`."""
         while not self.payload_bytes and (body := self._next_body()) is not None:
             message = decode(body)
             if message is None:
                 continue
-            messages.append(message)
             if isinstance(message, Chunk):
                 self.payload_bytes = message.length
-        return messages
+            return message
+        return None
 
     def take_payload(self) -> bytes:
         """The payload bytes that came in with their header."""

@@ -20,11 +20,10 @@ from swarm.protocol.ids import (
     NodeId,
     VersionId,
 )
+from swarm.protocol.manifest import CHUNKS_MAX
 
 UINT64_MAX = 2**64 - 1
 """msgpack has no larger number."""
-CHUNK_COUNT_MAX = 1 << 20
-"""Chunks of one version: so many make a manifest of 32 MiB, and a bit set of 128 KiB."""
 HOST_CHARACTERS_MAX = 255
 """A DNS name has at most 253."""
 LABEL_CHARACTERS_MAX = 128
@@ -104,7 +103,7 @@ class FieldReader:
         return NodeId(self.raw(exactly=NODE_ID_BYTES))
 
     def chunk(self) -> ChunkIndex:
-        return ChunkIndex(self.uint(CHUNK_COUNT_MAX - 1))
+        return ChunkIndex(self.uint(CHUNKS_MAX - 1))
 
     def chunks(self) -> tuple[ChunkIndex, ...]:
         """A packed list of chunk indices."""
@@ -114,7 +113,7 @@ class FieldReader:
         indices = array("I", packed)
         if sys.byteorder == "little":
             indices.byteswap()
-        if indices and max(indices) >= CHUNK_COUNT_MAX:
+        if indices and max(indices) >= CHUNKS_MAX:
             raise PeerProtocolError(f"{self._what}: chunk {max(indices)}")
         return tuple(map(ChunkIndex, indices))
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 
 from swarm.errors import PeerProtocolError
 from swarm.protocol.fields import (
-    CHUNK_COUNT_MAX,
     DETAIL_CHARACTERS_MAX,
     LABEL_CHARACTERS_MAX,
     FieldReader,
     pack_chunks,
 )
 from swarm.protocol.ids import NODE_ID_BYTES, Address, NodeId, SessionId
+from swarm.protocol.manifest import CHUNKS_MAX
 from swarm.protocol.messages import (
     PROTOCOL_VERSION,
     BadChunk,
@@ -152,7 +152,7 @@ def _read_reject(fields: FieldReader) -> Reject:
 
 
 def _read_bitfield(fields: FieldReader) -> Bitfield:
-    version, count, bits = fields.version(), fields.uint(CHUNK_COUNT_MAX), fields.blob()
+    version, count, bits = fields.version(), fields.uint(CHUNKS_MAX), fields.blob()
     if len(bits) != (count + 7) // 8 or (count % 8 and bits[-1] >> (count % 8)):
         raise PeerProtocolError(f"Bitfield: {len(bits)} bytes do not fit {count} chunks")
     return Bitfield(version, count, bits, fields.uint())

@@ -1,0 +1,106 @@
+"""Opening, tuning and closing the TCP sockets between agents.
+
+Buffers are left to the kernel's autotuning, except that the bytes which wait unsent are kept few
+(TCP_NOTSENT_LOWAT): "sent" should mean nearly "on the wire", because slots are given by it. A peer
+that vanishes without a word is noticed within ten seconds: by TCP_USER_TIMEOUT while bytes are on
+their way, by keep-alive probes while none are.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+
+import trio
+
+from swarm.protocol.ids import Address
+
+CONNECT_TIMEOUT_S = 2.0
+"""A live agent in the same region answers a SYN in milliseconds; two lost
+SYNs cost 3 s and are rare enough to try again later."""
+SILENCE_MS_MAX = 10_000
+KEEPALIVE_IDLE_S = 4
+KEEPALIVE_INTERVAL_S = 2
+KEEPALIVE_PROBES = 3
+"""4 s + 3 × 2 s: ten seconds."""
+BACKLOG = 1024
+"""Thousands of agents boot at once; a full queue drops SYNs and costs each a second."""
+NOTSENT_BYTES = 256 * 1024
+"""To begin with; follows the rate of a link (`upload_link`)."""
+CAPPED_RECEIVE_BYTES = 256 * 1024
+"""Receive buffer under a downlink limit: what waits in it was
+already sent to us, past the limit."""
+
+
+async def dial(address: Address) -> socket.socket:
+    """A connected, tuned, non-blocking socket; raises OSError (TimeoutError after 2 s)."""
+    with trio.move_on_after(CONNECT_TIMEOUT_S):
+        targets = await trio.socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        last: OSError | None = None
+        for family, _, _, _, target in targets:
+            try:
+                return await _connect(family, target)
+            except OSError as error:
+                last = error
+        raise last or OSError(errno.EADDRNOTAVAIL, f"no address for {address}")
+    raise TimeoutError(errno.ETIMEDOUT, f"{address} did not answer within {CONNECT_TIMEOUT_S} s")
+
+
+async def _connect(
+    family: socket.AddressFamily,
+    target: tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes],
+) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        tune(sock)
+        code = sock.connect_ex(target)
+        if code == errno.EINPROGRESS:
+            await trio.lowlevel.wait_writable(sock.fileno())
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, f"{target[0]!s} port {target[1]!r}: {os.strerror(code)}")
+    except BaseException:
+        close(sock)
+        raise
+    return sock
+
+
+def listen(address: Address) -> socket.socket:
+    """A listening socket; raises OSError. An unspecified IPv6 host takes IPv4 too."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind((address.host, address.port))
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def tune(sock: socket.socket) -> None:
+    """Options of every link, either end."""
+    tcp = socket.IPPROTO_TCP
+    sock.setsockopt(tcp, socket.TCP_NODELAY, 1)
+    sock.setsockopt(tcp, socket.TCP_USER_TIMEOUT, SILENCE_MS_MAX)
+    sock.setsockopt(tcp, socket.TCP_NOTSENT_LOWAT, NOTSENT_BYTES)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(tcp, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
+    sock.setsockopt(tcp, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
+    sock.setsockopt(tcp, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
+
+
+def limit_receive_buffer(sock: socket.socket) -> None:
+    """Under a downlink limit: let TCP hold the sender back instead of the kernel's buffers."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, CAPPED_RECEIVE_BYTES)
+
+
+def close(sock: socket.socket) -> None:
+    """Close, waking whoever waits on it; idempotent."""
+    if sock.fileno() >= 0:
+        trio.lowlevel.notify_closing(sock.fileno())
+        sock.close()
