@@ -22,7 +22,8 @@ from swarm.agent.documents import MANIFEST_BYTES_MAX, ManifestSource
 from swarm.agent.held_version import HeldVersion
 from swarm.agent.origin_client import OriginClient
 from swarm.agent.origin_fetches import OriginFetches
-from swarm.agent.peer_network import NetworkSettings, PeerNetwork
+from swarm.agent.network_settings import NetworkSettings
+from swarm.agent.peer_network import PeerNetwork
 from swarm.agent.settings import AgentSettings
 from swarm.agent.shelf import Shelf
 from swarm.agent.tracker_client import TrackerClient
