@@ -78,8 +78,11 @@ def fill(store: VersionStore, version: MadeVersion, chunks: Iterable[int] | None
     wanted = [chunk for chunk in version.chunks if chunk not in store.have]
     for chunk in wanted if chunks is None else chunks:
         writer = store.writer(ChunkIndex(chunk))
-        writer.write(0, memoryview(version.chunk_bytes_of(chunk)))
-        assert writer.commit() is CommitResult.WRITTEN
+        try:
+            writer.write(0, memoryview(version.chunk_bytes_of(chunk)))
+            assert writer.commit() is CommitResult.WRITTEN
+        finally:
+            writer.abort()
 
 
 def chunk_list(version: MadeVersion) -> list[ChunkIndex]:
