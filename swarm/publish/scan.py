@@ -12,6 +12,7 @@ All faults are collected and named in one error: a publisher fixes a directory o
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -163,27 +164,28 @@ class _Scanner:
                 files, size = _measure(source, status)
                 self._tally.add(rule, files=files, size=size)
                 return False
-            if is_link:
-                if not self._is_inside(path, source):
-                    return False
-                status = os.stat(source)
-            if is_directory:
+            followed = self._follow(path, source) if is_link else status
+            if followed and is_directory:
                 return True
-            self._take(path, source, status)
+            if followed:
+                self._take(path, source, followed)
         except OSError as error:
             self._note(path, error)
         return False
 
-    def _is_inside(self, path: str, source: str) -> bool:
-        """The link names something that may be published; if not, note why."""
+    def _follow(self, path: str, source: str) -> os.stat_result | None:
+        """What a link names, if it may be published; if not, note why."""
         target = os.path.realpath(source)
-        if not os.path.lexists(target):
-            self._problems.append(f"{path!r} is a link to {target!r}, which does not exist")
-        elif not any(_is_below(target, root) for root in self._roots):
+        if not any(_is_below(target, root) for root in self._roots):
             self._problems.append(f"{path!r} is a link to {target!r}, outside the directory")
-        else:
-            return True
-        return False
+            return None
+        try:
+            return os.stat(source)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ELOOP):
+                raise
+            self._problems.append(f"{path!r} is a link to {target!r}, which does not exist")
+            return None
 
     def _take(self, path: str, source: str, status: os.stat_result) -> None:
         problem = path_problem(path)
