@@ -2,7 +2,7 @@
 PEER,PEER… FINISHED`, or `make-torrent FILE TORRENT PIECE_BYTES`.
 
 It says `ready`, waits for a line on its input, then takes part until it is stopped; a fetching peer
-creates the file FINISHED when it has verified the last piece.
+creates the file FINISHED when it has verified and written the last piece.
 
 The settings favour it: TCP only (its own transport yields to other traffic), no encryption, no
 discovery beside the given addresses, eight peers served at once.
@@ -19,6 +19,7 @@ import libtorrent
 
 PORT = 6881
 POLL_S = 0.02
+WRITE_TIMEOUT_S = 300.0  # As long as any race takes.
 SETTINGS: libtorrent.settings_pack = {
     "enable_dht": False,
     "enable_lsd": False,
@@ -28,7 +29,7 @@ SETTINGS: libtorrent.settings_pack = {
     "enable_incoming_utp": False,
     "out_enc_policy": 2,
     "in_enc_policy": 2,
-    "alert_mask": 0,
+    "alert_mask": libtorrent.alert.category_t.storage_notification,
     # Eight senders at once; libtorrent's default for an unknown uplink.
     "unchoke_slots_limit": 8,
     "choking_algorithm": 0,
@@ -50,7 +51,7 @@ def make_torrent(file: Path, torrent: Path, piece_bytes: int) -> None:
 def take_part(
     role: str, torrent: Path, directory: Path, address: str, peers: list[str], finished: Path
 ) -> NoReturn:
-    """Waits for the word to go, then seeds or fetches; ends when the process is stopped."""
+    """Waits for the word to go, then seeds or fetches; runs until the process is stopped."""
     settings = SETTINGS.copy()
     settings["listen_interfaces"] = f"{address}:{PORT}"
     session = libtorrent.session(settings)
@@ -68,9 +69,23 @@ def take_part(
         handle.connect_peer((peer, PORT))
     while not handle.status().is_seeding:
         time.sleep(POLL_S)
+    _wait_written(session, handle)
     finished.touch()
     while True:  # Whole copies go on serving the others.
         time.sleep(60)
+
+
+def _wait_written(session: libtorrent.session, handle: libtorrent.torrent_handle) -> None:
+    """A torrent counts as complete when its pieces are verified in memory; on a slow disk they are
+    written seconds later."""
+    handle.flush_cache()
+    deadline = time.monotonic() + WRITE_TIMEOUT_S
+    while time.monotonic() < deadline:
+        session.wait_for_alert(1000)
+        for alert in session.pop_alerts():
+            if isinstance(alert, libtorrent.cache_flushed_alert):
+                return
+    raise TimeoutError(f"libtorrent did not write its pieces within {WRITE_TIMEOUT_S} s")
 
 
 def main(arguments: list[str]) -> None:

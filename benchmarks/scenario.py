@@ -6,7 +6,8 @@ receive everything once, and all that is received must have been sent by somebod
 
     T* = max(F / o, F / d_min, N·F / (o + Σ u))
 
-It counts the file alone. Frame and TCP headers take 4 % of a card's time at 1,500 bytes a packet,
+A node receives no faster than its disk takes writes, so where disks are limited, d is the smaller
+of both. The bound counts the file alone. Frame and TCP headers take 4 % of a card's time at 1,500 bytes a packet,
 so 1.04 is the least a real transfer reaches.
 """
 
@@ -43,9 +44,12 @@ class Scenario:
     def bound_s(self) -> float:
         file_mbit = self.file_bytes * 8 / 1e6
         senders_mbit = self.origin_mbit + self.nodes * self.node_mbit
+        receiver_mbit = self.node_mbit
+        if self.disk_mib_per_s is not None:
+            receiver_mbit = min(receiver_mbit, self.disk_mib_per_s * MIB * 8 / 1e6)
         return max(
             file_mbit / self.origin_mbit,
-            file_mbit / self.node_mbit,
+            file_mbit / receiver_mbit,
             self.nodes * file_mbit / senders_mbit,
         )
 

@@ -33,6 +33,13 @@ def test_the_sum_of_uplinks_bounds_where_nodes_send_slowly() -> None:
     assert two.bound_s == pytest.approx(FILE_S_AT_64_MBIT)
 
 
+def test_a_disk_slower_than_the_card_bounds_instead_of_it() -> None:
+    slow = Scenario(nodes=3, node_mbit=64, origin_mbit=64, file_mib=96, disk_mib_per_s=2)
+    assert slow.bound_s == pytest.approx(48)
+    fast = Scenario(nodes=3, node_mbit=64, origin_mbit=64, file_mib=96, disk_mib_per_s=200)
+    assert fast.bound_s == pytest.approx(FILE_S_AT_64_MBIT)
+
+
 def test_hosts_are_shaped_as_the_scenario_says() -> None:
     hosts = Scenario(nodes=2, node_mbit=64, origin_mbit=256, file_mib=1, flow_cap_mbit=16).hosts()
     assert list(hosts) == ["origin", "tracker", "node0", "node1"]
