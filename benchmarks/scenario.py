@@ -7,8 +7,8 @@ receive everything once, and all that is received must have been sent by somebod
     T* = max(F / o, F / d_min, N·F / (o + Σ u))
 
 A node receives no faster than its disk takes writes, so where disks are limited, d is the smaller
-of both. The bound counts the file alone. Frame and TCP headers take 4 % of a card's time at 1,500 bytes a packet,
-so 1.04 is the least a real transfer reaches.
+of both. The bound counts the file alone. Frame and TCP headers take 4 % of a card's time at 1,500
+bytes a packet, so 1.04 is the least a real transfer reaches.
 """
 
 from __future__ import annotations
