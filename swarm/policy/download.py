@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 HAVE_INTERVAL_S = 0.05
 """At 2,000 chunks and 25 Gbit/s the same completion time as 10 ms with half the messages."""
 SHORT_HAVE_INTERVAL_S = 0.02
-"""For versions of few chunks, where a late have is a larger part of the whole."""
-FEW_CHUNKS = 200
+"""For versions of few chunks, where a late have is a larger part of the whole: twelve nodes and
+384 chunks end at 1.060 of the bound instead of 1.064 (simulated)."""
+FEW_CHUNKS = 500
 ORIGIN_AFTER_S = 120.0
 """Longer than a tracker takes to restart and re-grant everything."""
 
@@ -69,8 +70,10 @@ class Download:
         self.leases_over: dict[LeaseId, None] = {}
         self.bytes = BytesBySource(local=sum(lengths) - self._bytes_of_missing(lengths))
         self.total_bytes = sum(lengths)
-        # When bytes last arrived and fitted, or when the wait for them began.
+        # When bytes last arrived and fitted, or when the wait for them began; and the same without
+        # what the origin gave unasked, for that proves that peers and tracker do not supply us.
         self.progress_at = now
+        self.supplied_at = now
         self.chunk_bytes = max(lengths, default=1)
         self._interval_s = settings.have_interval_s or (
             SHORT_HAVE_INTERVAL_S if len(lengths) < FEW_CHUNKS else HAVE_INTERVAL_S
@@ -118,8 +121,10 @@ class Download:
         self.progress_at = now
         self.announce_at = max(self._announced_at + self._interval_s, now)
 
-    def account(self, chunk: ChunkIndex, transfer: Transfer | None) -> None:
+    def account(self, chunk: ChunkIndex, transfer: Transfer | None, now: float) -> None:
         """Count a verified chunk by its source; no transfer means the local disk."""
+        if transfer is None or transfer.session is not None or transfer.lease is not None:
+            self.supplied_at = now
         length = self.lengths[chunk]
         if transfer is None:
             self.bytes.local += length

@@ -208,7 +208,7 @@ class Node:
         download = self._downloads.get(event.version)
         if download is not None and download.missing >> event.chunk & 1:
             download.hold(event.chunk, now)
-            download.account(event.chunk, transfer)
+            download.account(event.chunk, transfer, now)
             self._origin.settled(download, event.chunk)
             for rival in self._table.of_chunk(download, event.chunk):
                 self._leases.needless(rival)

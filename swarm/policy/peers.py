@@ -216,6 +216,8 @@ class Neighbourhood:
             known.failure_count += 1
             known.dial_at = now + BAN_S
             self._let_go(known, f"{STRIKES_MAX} chunks had the wrong digest")
+            # What it holds is out of our reach, so the tracker must not count on it for us.
+            self._orders.append(ReportUnreachable(link.info.node_id))
 
     def announce(self, link: Neighbour, version: VersionId, bits: int) -> bool:
         """Remember what a neighbour holds of a version; False if it names too many versions."""

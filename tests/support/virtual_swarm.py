@@ -1,9 +1,9 @@
 """A whole swarm in virtual time: real `Node`s, a virtual network, origin and tracker.
 
 The interpreter of the command list beside the agent: it executes what nodes order and tells them
-what happened, with latency, shared bandwidth and faults, and nothing else. All chance comes from one
-seed, so a run repeats exactly. `Outcome` gives what the study gives: times as ratios of the bound
-T* = max(F/o, F/nic) and copies read from the origin.
+what happened, with latency, shared bandwidth and faults, and nothing else. All chance comes from
+one seed, so a run repeats exactly. `Outcome` gives times as ratios of the bound
+T* = max(F/o, F/nic) and the copies read from the origin.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ from swarm.policy.events import (
     FailureReason,
     HandoutReceived,
     HavesReceived,
-    LeasesReceived,
     PeerConnected,
     PeerLost,
     ProgressSampled,
@@ -62,17 +61,15 @@ from swarm.policy.events import (
 )
 from swarm.policy.node import Node
 from swarm.policy.settings import NodeSettings
-from swarm.protocol.ids import Address, ChunkIndex, LeaseId, NodeId, SessionId, VersionId
+from swarm.protocol.ids import Address, ChunkIndex, NodeId, SessionId, VersionId
 from swarm.protocol.messages import PeerInfo, RefuseReason
-from swarm.protocol.tracker_api import Lease, LeaseOutcome
 from tests.support.virtual_network import Clock, Flow, Network, Port
+from tests.support.virtual_tracker import VirtualTracker
 
 VERSION = VersionId(bytes(32))
 PROGRESS_S = 0.2
 """The agent samples every 0.1–0.25 s."""
 DIAL_TIMEOUT_S = 2.0
-DEAD_AFTER_S = 0.75
-"""The tracker gives up on a silent node."""
 SMALL_CHUNK_BYTES = 512 * 1024
 """Up to here the pre-send point is the arrival of the header."""
 NEAR_END_BYTES = 64 * 1024
@@ -93,8 +90,7 @@ class Scenario:
     rtt_s: float = 0.001
     # Hashing and writing, per chunk.
     process_s: float = 0.0
-    # Live leases that the tracker keeps; 0: there is no tracker.
-    lease_count: int = 8
+    has_tracker: bool = True
     settings: NodeSettings = field(default_factory=NodeSettings)
     seed: int = 1
     # The first so many nodes hold everything at the start.
@@ -130,6 +126,7 @@ class VirtualNode:
     node: Node
     up: Port
     down: Port
+    network: Network
     held: int = 0
     is_dead: bool = False
     done_at: float = math.inf
@@ -148,6 +145,13 @@ class VirtualNode:
     def id(self) -> NodeId:
         return self.info.node_id
 
+    def origin_progress(self) -> dict[ChunkIndex, int]:
+        return {
+            transfer.chunk: self.network.received(transfer.flow)
+            for transfer in self.transfers.values()
+            if transfer.source is None and transfer.flow is not None
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -165,82 +169,6 @@ class Outcome:
         return self.ratios[-1] if self.ratios and not self.unfinished_count else math.inf
 
 
-class VirtualTracker:
-    """Keeps a fixed number of leases alive, each for a chunk that nobody is known to hold."""
-
-    def __init__(self, swarm: VirtualSwarm, lease_count: int, rng: random.Random) -> None:
-        self._swarm = swarm
-        self._lease_count = lease_count
-        self._rng = rng
-        self._members: dict[NodeId, VirtualNode] = {}
-        self._live: dict[LeaseId, tuple[NodeId, Lease]] = {}
-        self._owned = 0
-        self._last_lease = 0
-        self.is_down = False
-
-    def join(self, member: VirtualNode) -> None:
-        others = [other.info for other in self._members.values()]
-        self._members[member.id] = member
-        self._owned |= member.held
-        limit = member_limit = 33
-        if len(others) >= limit:
-            others = self._rng.sample(others, member_limit // 4)
-        self._swarm.tell(member, HandoutReceived(VERSION, tuple(others)))
-        for other in list(self._members.values())[: limit if len(self._members) <= limit else 0]:
-            if other is not member:
-                self._swarm.tell(other, HandoutReceived(VERSION, (member.info,)))
-        self.grant()
-
-    def leave(self, member: VirtualNode) -> None:
-        self._members.pop(member.id, None)
-        for lease, (holder, _) in list(self._live.items()):
-            if holder == member.id:
-                del self._live[lease]
-        self._owned = 0
-        for other in self._members.values():
-            self._owned |= other.held
-        self.grant()
-
-    def lease_over(self, member: VirtualNode, command: ReportLease) -> None:
-        self._live.pop(command.lease, None)
-        if command.outcome is LeaseOutcome.VERIFIED or command.owner is not None:
-            self._owned |= 1 << command.chunk
-        self.grant()
-
-    def grant(self) -> None:
-        if self.is_down or not self._members:
-            return
-        leased = 0
-        for _, lease in self._live.values():
-            leased |= 1 << lease.chunk
-        changed: dict[NodeId, None] = {}
-        while len(self._live) < self._lease_count:
-            free = [
-                chunk
-                for chunk in range(self._swarm.scenario.chunk_count)
-                if not (self._owned | leased) >> chunk & 1
-            ]
-            if not free:
-                break
-            chunk = self._rng.choice(free)
-            counts = dict.fromkeys(self._members, 0)
-            for holder, _ in self._live.values():
-                counts[holder] += 1
-            takers = [m for m, member in self._members.items() if not member.held >> chunk & 1]
-            taker = min(takers, key=lambda node: (counts[node], self._rng.random()))
-            self._last_lease += 1
-            lease = Lease(LeaseId(self._last_lease), ChunkIndex(chunk), 1)
-            self._live[lease.lease] = (taker, lease)
-            leased |= 1 << chunk
-            changed[taker] = None
-        for node in changed:
-            self._tell_leases(self._members[node])
-
-    def _tell_leases(self, member: VirtualNode) -> None:
-        leases = tuple(lease for holder, lease in self._live.values() if holder == member.id)
-        self._swarm.tell(member, LeasesReceived(VERSION, leases))
-
-
 class VirtualSwarm:
     """The interpreter. Add nodes with `boot`, order faults through `clock`, then `run`."""
 
@@ -255,12 +183,24 @@ class VirtualSwarm:
         self.origin_bytes = 0
         self.message_count = 0
         self.refusal_count = 0
+        # What each node is told before it starts, as a list of peers on its command line.
+        self.peer_list: tuple[PeerInfo, ...] = ()
         # Called for each event that a node handles; checkers hang here.
         self.watch: Callable[[VirtualNode, Event, list[Command]], None] | None = None
-        self.tracker = VirtualTracker(self, scenario.lease_count, random.Random(scenario.seed + 1))
+        self.tracker = VirtualTracker(
+            self.clock,
+            lambda node, event: self.tell(self.nodes[node], event),
+            VERSION,
+            scenario.chunk_count,
+            scenario.chunk_bytes,
+            rtt_s=scenario.rtt_s,
+            seed=scenario.seed + 1,
+        )
         for index in range(scenario.node_count):
             is_seed = index < scenario.seed_nodes
             self.boot(held=(1 << scenario.chunk_count) - 1 if is_seed else 0)
+        if not scenario.has_tracker:
+            self.peer_list = tuple(member.info for member in self.nodes.values())
 
     # -- life and death
 
@@ -271,7 +211,7 @@ class VirtualSwarm:
         info = PeerInfo(node_id, 1, Address(f"10.0.{index // 250}.{index % 250 + 1}", 7000))
         nic = scenario.nic_bytes_per_s * nic_factor
         node = Node(scenario.settings, node_id, random.Random(self.rng.random()))
-        member = VirtualNode(info, node, Port(nic), Port(nic), held)
+        member = VirtualNode(info, node, Port(nic), Port(nic), self.network, held)
         self.nodes[node_id] = member
         self.clock.after(delay_s, partial(self._start, member))
         return member
@@ -279,12 +219,13 @@ class VirtualSwarm:
     def _start(self, member: VirtualNode) -> None:
         self.joined_at[member.id] = self.clock.now
         scenario = self.scenario
+        self.handle(member, HandoutReceived(VERSION, self.peer_list))
         lengths = (scenario.chunk_bytes,) * scenario.chunk_count
         if member.held == (1 << scenario.chunk_count) - 1:
             member.done_at = self.clock.now
         self.handle(member, VersionAdded(VERSION, lengths, member.held))
         self.clock.after(PROGRESS_S, partial(self._sample, member))
-        if scenario.lease_count:
+        if scenario.has_tracker:
             self.tracker.join(member)
 
     def kill(self, member: VirtualNode) -> None:
@@ -299,19 +240,18 @@ class VirtualSwarm:
                 self.tell(other, PeerLost(member.id, is_clean=False))
         for fetching_id, session in list(member.uploads):
             del member.uploads[fetching_id, session]
-        self.clock.after(DEAD_AFTER_S, partial(self.tracker.leave, member))
 
     def lose_tracker(self, duration_s: float) -> None:
+        """The tracker dies, and another that knows nothing takes its place."""
         self.tracker.is_down = True
         for member in self.nodes.values():
             self.tell(member, TrackerLost())
         self.clock.after(duration_s, self._regain_tracker)
 
     def _regain_tracker(self) -> None:
-        self.tracker.is_down = False
+        self.tracker.restart()
         for member in self.nodes.values():
             self.tell(member, TrackerRegained())
-        self.tracker.grant()
 
     # -- running
 
@@ -408,8 +348,7 @@ class VirtualSwarm:
             case CancelTransfer(transfer):
                 self._cancel(member, member.transfers.get(transfer))
             case ReportLease():
-                delay_s = self.scenario.rtt_s / 2
-                self.clock.after(delay_s, partial(self.tracker.lease_over, member, command))
+                self.tracker.lease_over(member.id, command)
             case ConnectPeer(peer):
                 self._connect(member, peer)
             case DisconnectPeer(peer):
@@ -420,7 +359,10 @@ class VirtualSwarm:
                     member.corrupts &= ~(1 << chunk)
                     member.held &= ~(1 << chunk)
                     self.soon(member, ChunkDamaged(version, chunk))
-            case EndSession() | ReportUnreachable():
+            case ReportUnreachable(peer):
+                if self.scenario.has_tracker:
+                    self.tracker.unreachable(member.id, peer)
+            case EndSession():
                 pass
             case _:
                 assert_never(command)
