@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -15,7 +12,7 @@ from swarm.cli.options import common, progress_option, setting, together, tracke
 from swarm.cli.output import Json, emit, note, one_line, warn
 from swarm.cli.progress import TransferProgress
 from swarm.cli.progress_printer import open_printer
-from swarm.cli.tracker_access import open_tracker
+from swarm.cli.tracker_access import caller_name, open_tracker
 from swarm.errors import SwarmError, UsageError
 from swarm.units import format_duration, format_size, parse_size
 
@@ -134,7 +131,7 @@ def _options(context: click.Context, name: str, previous: int | None) -> Publish
             is_strict=given["strict"],
             forbids_pickle=given["forbid_pickle"],
         ),
-        published_by=publisher(),
+        published_by=caller_name(),
     )
 
 
@@ -154,15 +151,6 @@ async def _registered(call: Awaitable[object]) -> None:
                 "the version is at the origin; publish again to register it (nothing is uploaded)"
             )
         raise
-
-
-def publisher() -> str:
-    """user@host; in a container the user may have a number only."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = f"uid{os.geteuid()}"
-    return f"{user}@{socket.gethostname()}"
 
 
 def publish_document(result: PublishResult) -> dict[str, Json]:

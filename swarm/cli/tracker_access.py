@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -78,3 +81,12 @@ def resolve(context: click.Context, reference: str) -> str:
             hint="give --tracker URL, or the version's 64 hex digits",
         )
     return ask_tracker(context, show)
+
+
+def caller_name() -> str:
+    """user@host; in a container the user may have a number only."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid{os.geteuid()}"
+    return f"{user}@{socket.gethostname()}"
