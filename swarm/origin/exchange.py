@@ -92,8 +92,9 @@ class Exchange:
         await self.read_body(response, shown, None, keep, length_expected=limit_bytes)
         return Answer(response.status_code, response.headers, b"".join(pieces))
 
-    async def read_error_body(self, response: httpx.Response, shown: str) -> bytes:
-        """What the origin says about an error, b"" if that cannot be had; closes the response."""
+    async def read_rest(self, response: httpx.Response, shown: str) -> bytes:
+        """What a small answer says beyond its status, b"" if that cannot be had; closes the
+        response. A response that is closed unread costs its connection."""
         try:
             limit = ERROR_BODY_BYTES_MAX
             return (await self.read_whole(response, shown, limit_bytes=limit)).body

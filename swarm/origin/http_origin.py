@@ -93,7 +93,7 @@ class HttpOrigin:
                 if isinstance(error, NotFoundError):
                     return None
                 raise error
-            await close_response(response)
+            await self._exchange.read_rest(response, self._shown(key))
             return ObjectInfo(key=key, size=_length(response, self._shown(key)), etag="")
 
         return await retry_transient(once, self._settings)
@@ -137,7 +137,7 @@ class HttpOrigin:
         )
 
     async def _redirected(self, response: httpx.Response, url: httpx.URL, key: str) -> httpx.URL:
-        await close_response(response)
+        await self._exchange.read_rest(response, self._shown(key))
         target = response.headers.get("location", "")
         try:
             new = url.join(target)
@@ -160,7 +160,7 @@ class HttpOrigin:
 
     async def _status_error(self, response: httpx.Response, key: str) -> SwarmError:
         shown = self._shown(key)
-        await self._exchange.read_error_body(response, shown)
+        await self._exchange.read_rest(response, shown)
         return status_error(response.status_code, response.headers, shown)
 
 

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import trio
 
 from swarm.errors import ChangedError, NotFoundError, OriginError, SwarmError, UsageError
-from swarm.origin.exchange import Answer, close_response
+from swarm.origin.exchange import Answer
 from swarm.origin.origin import MIB, PART_BYTES_MIN, PART_COUNT_MAX, PartSource
 from swarm.origin.retry import retry_transient
 from swarm.origin.s3_documents import (
@@ -169,7 +169,7 @@ class MultipartUpload:
                 )
             except SwarmError:
                 return
-            await close_response(response)
+            await self._session.discard(response, self._shown)
 
     async def _repeated(
         self,

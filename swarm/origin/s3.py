@@ -172,14 +172,14 @@ class S3Origin:
         response = await self._session.send("HEAD", self._full_key(key), shown=shown)
         if response.status_code in (400, 403):
             # An answer to HEAD has no body and so does not say why; one byte's GET does.
-            await close_response(response)
+            await self._session.discard(response, shown)
             headers = {"Range": "bytes=0-0"}
             response = await self._session.send(
                 "GET", self._full_key(key), shown=shown, headers=headers
             )
         if not response.is_success:
             raise await self._session.error(response, shown)
-        await close_response(response)
+        await self._session.discard(response, shown)
         return ObjectInfo(key, _size(response, shown), response.headers.get("etag", "").strip('"'))
 
     async def _list_page(self, prefix: str, token: str) -> bytes:
@@ -214,18 +214,18 @@ class S3Origin:
             "PUT", self._full_key(key), shown=shown, headers=headers, body=payload
         )
         if condition and response.status_code in (409, 412):
-            await close_response(response)
+            await self._session.discard(response, shown)
             return False
         if condition and response.status_code == 501:
             return await self._put_if_absent(response, key, payload)
         if not response.is_success:
             raise await self._session.error(response, shown)
-        await close_response(response)
+        await self._session.discard(response, shown)
         return True
 
     async def _put_if_absent(self, response: httpx.Response, key: str, payload: bytes) -> bool:
         """For stores without conditional writes: two writers in the same instant may both win."""
-        await close_response(response)
+        await self._session.discard(response, self._shown(key))
         return await self.head(key) is None and await self._put(key, payload, {})
 
     async def _check_stored(self, key: str, size: int) -> ObjectInfo:

@@ -94,7 +94,7 @@ class S3Session:
                 raise
             if response.status_code not in CORRECTABLE or request_count == REQUESTS_MAX:
                 return response
-            body = await exchange.read_error_body(response, shown)
+            body = await exchange.read_rest(response, shown)
             if not await self._correct(response, body, triple):
                 # Read once more by the caller, for the error.
                 return httpx.Response(
@@ -105,7 +105,7 @@ class S3Session:
     async def error(self, response: httpx.Response, shown: str) -> SwarmError:
         """What an unsuccessful response means; closes it."""
         exchange = await self.exchange()
-        body = await exchange.read_error_body(response, shown)
+        body = await exchange.read_rest(response, shown)
         code = _code(body)
         status = response.status_code
         if status in (301, 307, 308) or code in REGION_CODES:
@@ -137,6 +137,10 @@ class S3Session:
         if code in TRANSIENT_CODES:
             return status_error(500, response.headers, shown, code)
         return status_error(status, response.headers, shown, code)
+
+    async def discard(self, response: httpx.Response, shown: str) -> None:
+        """Read what is left of a small answer, so that its connection can be used again."""
+        await (await self.exchange()).read_rest(response, shown)
 
     async def aclose(self) -> None:
         if self._exchange is not None:

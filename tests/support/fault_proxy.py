@@ -17,7 +17,7 @@ import math
 import socket
 import struct
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import h11
@@ -152,7 +152,7 @@ class FaultProxy:
         request = await client.next_event()
         if not isinstance(request, h11.Request):
             return False
-        body = b"".join([piece async for piece in client.body()])
+        body = await client.whole_body()
         seen = SeenRequest(
             request.method.decode(),
             request.target.decode(),
@@ -164,7 +164,7 @@ class FaultProxy:
         await trio.sleep(hit.delay)
         if hit.status is not None:
             headers = _changed([(b"content-length", str(len(hit.body)).encode())], hit)
-            await _answer(client, seen, hit, hit.status, headers, _pieces(hit.body))
+            await _answer(client, seen, hit, hit.status, headers, _Kept(hit.body).next_piece)
         else:
             await self._forward(client, seen, hit, request, body)
         return client.is_reusable()
@@ -196,10 +196,10 @@ class FaultProxy:
                 response = await server.next_event()
             assert isinstance(response, h11.Response)
             answer = [pair for pair in response.headers if pair[0] != b"connection"]
-            pieces = server.body()
+            next_piece = server.next_piece
             if hit.gzips:
-                packed = gzip.compress(b"".join([piece async for piece in pieces]))
-                pieces = _pieces(packed)
+                packed = gzip.compress(await server.whole_body())
+                next_piece = _Kept(packed).next_piece
                 answer = _without(answer, b"content-length")
                 answer += [
                     (b"content-encoding", b"gzip"),
@@ -210,7 +210,9 @@ class FaultProxy:
                     *_without(answer, b"content-length"),
                     (b"transfer-encoding", b"chunked"),
                 ]
-            await _answer(client, seen, hit, response.status_code, _changed(answer, hit), pieces)
+            await _answer(
+                client, seen, hit, response.status_code, _changed(answer, hit), next_piece
+            )
 
 
 class _Side:
@@ -234,12 +236,31 @@ class _Side:
                 await self.send(h11.InformationalResponse(status_code=100, headers=[]))
             self.http.receive_data(await self.stream.receive_some(READ_BYTES))
 
-    async def body(self) -> AsyncIterator[bytes]:
-        while isinstance(event := await self.next_event(), h11.Data):
-            yield bytes(event.data)
+    async def next_piece(self) -> bytes:
+        """The next bytes of the body, b"" after the last."""
+        event = await self.next_event()
+        return bytes(event.data) if isinstance(event, h11.Data) else b""
+
+    async def whole_body(self) -> bytes:
+        pieces: list[bytes] = []
+        while piece := await self.next_piece():
+            pieces.append(piece)
+        return b"".join(pieces)
 
     def is_reusable(self) -> bool:
         return self.http.our_state is h11.DONE and self.http.their_state is h11.DONE
+
+
+class _Kept:
+    """A body that is here already."""
+
+    def __init__(self, payload: bytes) -> None:
+        self._rest = payload
+
+    async def next_piece(self) -> bytes:
+        await trio.lowlevel.checkpoint()
+        piece, self._rest = self._rest[:READ_BYTES], self._rest[READ_BYTES:]
+        return piece
 
 
 async def _answer(
@@ -248,13 +269,13 @@ async def _answer(
     hit: Fault,
     status: int,
     headers: Headers,
-    pieces: AsyncIterator[bytes],
+    next_piece: Callable[[], Awaitable[bytes]],
 ) -> None:
     seen.status = status
     await client.send(h11.Response(status_code=status, headers=headers))
     limit = min(_or_infinite(hit.body_cut), _or_infinite(hit.stall_after))
     if seen.method != "HEAD":
-        async for piece in pieces:
+        while piece := await next_piece():
             await _send_piece(client, seen, hit, piece, limit)
             if seen.body_bytes_sent >= limit:
                 break
@@ -285,11 +306,6 @@ async def _break(stream: trio.SocketStream, *, is_reset: bool) -> None:
     if is_reset:
         stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     await trio.aclose_forcefully(stream)
-
-
-async def _pieces(payload: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(payload), READ_BYTES):
-        yield payload[start : start + READ_BYTES]
 
 
 def _or_infinite(limit: int | None) -> float:
