@@ -156,8 +156,9 @@ def _compare(file: SourceFile, status: os.stat_result) -> None:
     stamp = FileStamp.of(status)
     if stamp == file.stamp:
         return
-    if stamp.inode != file.stamp.inode or stamp.device != file.stamp.device:
-        raise changed(file.path, "it was replaced")
+    is_other = (stamp.inode, stamp.device) != (file.stamp.inode, file.stamp.device)
+    if is_other or not status.st_nlink:
+        raise changed(file.path, "it was replaced or removed")
     if stamp.size != file.stamp.size:
         raise changed(file.path, f"{file.stamp.size} bytes became {stamp.size}")
     raise changed(file.path, "it was written to")

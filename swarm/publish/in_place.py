@@ -2,8 +2,8 @@
 
 Their keys below a prefix are the paths of the version. They are read once, through the network, to
 be hashed, and nothing is copied: manifest and locations are all that is written. The objects belong
-to somebody else, so each is bound to its ETag: every read, now and by any agent later, is
-conditional, and an object that was replaced fails instead of mixing two versions.
+to somebody else, so each is bound to its ETag where the store has them: every read, now and by any
+agent later, is conditional, and an object that was replaced fails instead of mixing two versions.
 """
 
 from __future__ import annotations
@@ -36,13 +36,18 @@ class BucketFiles:
     """The objects below a prefix, as files of a version."""
 
     def __init__(
-        self, origin: Origin, objects: Mapping[str, ObjectInfo], skipped: tuple[Skipped, ...]
+        self,
+        origin: Origin,
+        start: str,
+        objects: Mapping[str, ObjectInfo],
+        skipped: tuple[Skipped, ...],
     ) -> None:
         # By path, sorted.
         self.objects = objects
         self.sizes: Mapping[str, int] = {path: info.size for path, info in objects.items()}
         self.skipped = skipped
         self._origin = origin
+        self._start = start
 
     @contextmanager
     def open(self, path: str) -> Iterator[SourceReader]:
@@ -94,8 +99,12 @@ class BucketFiles:
         return Uploaded(found, 0)
 
     async def check_unchanged(self) -> None:
-        """Nothing to do: every later read is bound to the ETags that were hashed."""
-        await trio.lowlevel.checkpoint()
+        """List again: a store without ETags (a directory) tells a replaced object only here, and
+        only by its size; whatever else changed fails by its digest when it is read."""
+        now = {info.key: info async for info in self._origin.list_objects(self._start)}
+        for path, info in self.objects.items():
+            if now.get(info.key) != info:
+                raise changed(path, "the object was replaced or removed")
 
     async def _hash_span(self, path: str, offset: int, length: int) -> ChunkDigest:
         hasher = blake3()
@@ -135,7 +144,7 @@ async def list_bucket(origin: Origin, prefix: str, rules: SkipRules) -> BucketFi
         else:
             objects[path] = info
     _check_paths(origin, start, list(objects))
-    return BucketFiles(origin, dict(sorted(objects.items())), tally.lines())
+    return BucketFiles(origin, start, dict(sorted(objects.items())), tally.lines())
 
 
 def _rule_for(path: str, rules: SkipRules) -> str | None:
