@@ -62,6 +62,10 @@ class LeaseProgress:
 
     lease: LeaseId
     received_bytes: int
+    # What the lease is for: a tracker that restarted goes on with it instead of granting the chunk
+    # twice.
+    version: VersionId | None = None
+    chunk: ChunkIndex | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,10 @@ class VersionReport:
     removed: tuple[ChunkIndex, ...]
     # READY exists here.
     is_ready: bool
+    # Unique chunks and chunk size, from the manifest; 0 while it is not known here. They let the
+    # tracker lead a version that nobody registered.
+    chunk_count: int = 0
+    chunk_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

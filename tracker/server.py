@@ -1,0 +1,66 @@
+"""One tracker process: opens the store, listens, keeps time, and ends in order."""
+
+from __future__ import annotations
+
+import logging
+import random
+import signal
+from collections.abc import Callable
+
+import trio
+
+from swarm.http.listeners import bound_port, open_tcp
+from swarm.http.server import HttpServer
+from swarm.protocol.ids import Address
+from tracker.authentication import Guard
+from tracker.config import ServeSettings
+from tracker.metrics import TrackerMetrics
+from tracker.policy.settings import TrackerSettings
+from tracker.routes import Routes
+from tracker.service import TrackerService
+from tracker.store.sqlite import SqliteStore
+
+logger = logging.getLogger(__name__)
+
+
+async def serve(settings: ServeSettings, *, announce: Callable[[Address], None]) -> None:
+    """Serve until SIGTERM or SIGINT, then drain; `announce` is called once requests are taken.
+
+    Raises UsageError (cannot listen), TrackerError (the store cannot be used).
+    """
+    store = await trio.to_thread.run_sync(SqliteStore, settings.store)
+    try:
+        state = await trio.to_thread.run_sync(store.start_epoch)
+        service = TrackerService(store, state, TrackerSettings(), random.Random())
+        await _serve_service(settings, service, announce)
+    finally:
+        store.close()
+
+
+async def _serve_service(
+    settings: ServeSettings, service: TrackerService, announce: Callable[[Address], None]
+) -> None:
+    guard = Guard(settings.keys, service.remember_nonce)
+    if settings.keys is None:
+        logger.warning(
+            "no --cluster-key-file: ANYBODY who reaches %s can read, change and redirect this"
+            " fleet's versions; for trials on a machine of your own only",
+            settings.listen,
+        )
+    routes = Routes(service, guard, TrackerMetrics(service))
+    server = HttpServer(routes.router)
+    listeners = await open_tcp(settings.listen.host, settings.listen.port)
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(server.serve, listeners)
+            nursery.start_soon(service.run)
+            announce(Address(settings.listen.host, bound_port(listeners[0])))
+            async for number in signals:
+                logger.info("%s: draining", signal.Signals(number).name)
+                break
+            routes.is_draining = True
+            server.drain(settings.drain_s)
+            service.stop()
+            with trio.move_on_after(settings.drain_s + 1.0):
+                await server.wait_drained()
+            nursery.cancel_scope.cancel()
