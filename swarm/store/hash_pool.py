@@ -26,7 +26,7 @@ def map_parallel(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> li
         return [work(item) for item in items]
     batch = max(1, min(_BATCH, len(items) // _THREADS_MAX))
     batches = [items[start : start + batch] for start in range(0, len(items), batch)]
-    threads = min(_THREADS_MAX, os.cpu_count() or 1)
+    threads = min(_THREADS_MAX, len(os.sched_getaffinity(0)))
     with ThreadPoolExecutor(threads, thread_name_prefix="hash") as pool:
         done = pool.map(lambda some: [work(item) for item in some], batches)
         return [result for results in done for result in results]

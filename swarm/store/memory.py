@@ -7,19 +7,24 @@ descriptor a file: versions with more files than `ulimit -n` belong on disk.
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
+from functools import partial
 
 from swarm.errors import LockedError, NoSpaceError
 from swarm.protocol.ids import NODE_ID_BYTES, Identity, NodeId, VersionId
 from swarm.protocol.manifest import Manifest
 from swarm.store.byte_ranges import copy_range, read_only_copy
-from swarm.store.descriptors import Descriptor
+from swarm.store.descriptors import Descriptor, Descriptors
 from swarm.store.faults import faults_of
 from swarm.store.readiness import boot_id
 from swarm.store.state_file import StateHeader, StateTable
 from swarm.store.stored_version import StoredVersion
 from swarm.store.visibility import MemoryVisibility
+
+# Each version has a cache of its own, so any number does.
+_OWNER = 0
 
 
 class MemoryFiles:
@@ -28,23 +33,29 @@ class MemoryFiles:
     path = "memory"
 
     def __init__(self, manifest: Manifest) -> None:
-        self._open: list[Descriptor] = []
         self._is_whole = [False] * len(manifest.files)
+        # Large enough for all: they are opened here and never again.
+        self._descriptors = Descriptors(limit=len(manifest.files))
         try:
-            for entry in manifest.files:
-                self._open.append(Descriptor(_memfd(entry.path, entry.size)))
+            for index, entry in enumerate(manifest.files):
+                opener = partial(_memfd, entry.path, entry.size)
+                self.release(self._descriptors.acquire((_OWNER, index), opener))
         except OSError:
             self.free()
             raise
 
     def acquire(self, file_index: int) -> Descriptor:
-        return self._open[file_index]
+        return self._descriptors.acquire((_OWNER, file_index), _freed)
 
     def release(self, descriptor: Descriptor) -> None:
-        return
+        self._descriptors.release(descriptor)
 
     def open_read_only(self, file_index: int) -> int:
-        return read_only_copy(self._open[file_index].fd)
+        descriptor = self.acquire(file_index)
+        try:
+            return read_only_copy(descriptor.fd)
+        finally:
+            self.release(descriptor)
 
     def open_scratch(self) -> int:
         return _memfd("scratch", 0)
@@ -56,18 +67,20 @@ class MemoryFiles:
         self._is_whole[file_index] = True
 
     def reopen(self, file_index: int, *, keeps_inode: bool) -> bool:
-        """The old memory stays with whoever mapped it or is sending from it; its descriptor
-        closes with the store's reference to it."""
+        """The old memory stays with whoever mapped it."""
         self._is_whole[file_index] = False
         if keeps_inode:
             return False
-        descriptor = self._open[file_index]
-        size = os.fstat(descriptor.fd).st_size
-        fd = _memfd("copy", size)
-        copy_range(descriptor.fd, 0, fd, 0, size)
-        # The number stays, the inode behind it changes: descriptors in use stay valid.
-        os.dup2(fd, descriptor.fd, inheritable=False)
-        os.close(fd)
+        descriptor = self.acquire(file_index)
+        try:
+            size = os.fstat(descriptor.fd).st_size
+            fd = _memfd("copy", size)
+            copy_range(descriptor.fd, 0, fd, 0, size)
+            # The number stays, the inode behind it changes: descriptors in use stay valid.
+            os.dup2(fd, descriptor.fd, inheritable=False)
+            os.close(fd)
+        finally:
+            self.release(descriptor)
         return True
 
     def clear_parts(self) -> None:
@@ -80,9 +93,8 @@ class MemoryFiles:
         """The bytes stay with the store."""
 
     def free(self) -> None:
-        for descriptor in self._open:
-            os.close(descriptor.fd)
-        self._open.clear()
+        """Give the memory back, each file with its last pin."""
+        self._descriptors.forget_owner(_OWNER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +177,10 @@ def _header(manifest: Manifest, visibility: MemoryVisibility) -> StateHeader:
         is_clean=False,
         is_published=visibility.is_ready,
     )
+
+
+def _freed() -> int:
+    raise OSError(errno.EBADF, "the version was evicted")
 
 
 def _memfd(name: str, size: int) -> int:

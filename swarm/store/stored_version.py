@@ -99,6 +99,7 @@ class StoredVersion:
             return self._files.open_read_only(file_index)
 
     def writer(self, chunk: ChunkIndex) -> Transfer:
+        assert not self.is_closed
         with self._condition:
             turn = self._tokens.enter(chunk, is_held=chunk in self.have)
         place = ChunkPlace(chunk, self.manifest.chunks[chunk], self._files, self._tokens)
@@ -119,7 +120,7 @@ class StoredVersion:
             self._files.release(descriptor)
 
     def verify_chunk(self, chunk: ChunkIndex) -> bool:
-        if chunk not in self.have:
+        if self.is_closed or chunk not in self.have:
             return False
         with faults_of(self._files.path):
             if self._is_sound(chunk):
@@ -178,7 +179,7 @@ class StoredVersion:
             self._settle(touched)
 
     def _require_held(self, chunk: ChunkIndex) -> None:
-        if chunk not in self.have:
+        if self.is_closed or chunk not in self.have:
             raise NotFoundError(
                 f"{self._files.path}: chunk {chunk} is not held", object_name=str(chunk)
             )

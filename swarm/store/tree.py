@@ -31,6 +31,8 @@ class Tree:
 
     def close(self) -> None:
         os.close(self.fd)
+        # A late caller gets EBADF, not whatever directory has this number next.
+        self.fd = -1
 
     def open(self, relative: str, flags: int) -> int:
         with self._parent(relative) as (parent, name):

@@ -227,6 +227,24 @@ def test_eviction_needs_a_closed_version_and_leaves_nothing(
     again.publish_ready()
 
 
+@pytest.mark.parametrize("store", ["cache", "memory"], indirect=True)
+def test_an_upload_under_way_outlives_eviction(
+    store: ChunkStore, version: VersionStore, made: MadeVersion
+) -> None:
+    """D2: what is being sent stays readable; nobody else finds it."""
+    fill(version, made)
+    version.publish_ready()
+    with version.open_span(FIRST) as span:
+        version.close()
+        store.evict(made.manifest.version)
+        assert os.pread(span.fd, span.length, span.offset) == made.chunk_bytes_of(FIRST)
+        fd = span.fd
+        with pytest.raises(NotFoundError), version.open_span(FIRST):
+            pass
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
 @pytest.mark.parametrize("is_published", [False, True])
 def test_a_damaged_chunk_is_unheld_and_can_be_fetched_again(
     version: VersionStore, made: MadeVersion, is_published: bool

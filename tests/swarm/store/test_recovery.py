@@ -85,9 +85,12 @@ def spoil(rng: random.Random, made: MadeVersion, directory: Path) -> set[int]:
         return {chunks[-1]}
     if action == "zero":
         offset = made.manifest.chunk_bytes * 3 + 8192
+        changed_at_ns = found[0].stat().st_mtime_ns
         with found[0].open("r+b") as file:
             file.seek(offset)
             file.write(bytes(4096))
+        # As if the page had never reached the disk: no time tells of it.
+        os.utime(found[0], ns=(changed_at_ns, changed_at_ns))
         return {chunks[3]}
     found[0].unlink()
     return set(chunks[2:])
