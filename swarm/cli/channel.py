@@ -8,7 +8,6 @@ from swarm.cli.options import common, tracker_options
 from swarm.cli.output import Json, emit, table
 from swarm.cli.times import shown_time
 from swarm.cli.tracker_access import ask_tracker, caller_name
-from swarm.protocol.operator_api import SetChannel
 from swarm.protocol.tracker_api import ChannelChange, ChannelTarget
 
 
@@ -46,8 +45,16 @@ def set_channel(
     Nodes on the channel fetch the version, serve the old one meanwhile, and switch when every
     byte is verified. A version that is still on the nodes is switched to at once.
     """
-    order = SetChannel(reference, reason, expected_revision, caller_name())
-    target = ask_tracker(context, lambda tracker: tracker.set_channel(name, order))
+    target = ask_tracker(
+        context,
+        lambda tracker: tracker.set_channel(
+            name,
+            reference,
+            reason,
+            changed_by=caller_name(),
+            expected_revision=expected_revision,
+        ),
+    )
     emit(
         _target_document(target),
         as_json=as_json,
@@ -62,7 +69,7 @@ def set_channel(
 @click.pass_context
 def list_channels(context: click.Context, /, as_json: bool, **_flags: object) -> None:
     """List the channels and the versions they stand for."""
-    found = ask_tracker(context, lambda tracker: tracker.list_channels()).channels
+    found = ask_tracker(context, lambda tracker: tracker.list_channels())
     rows = [(t.channel, str(t.revision), t.version.hex() if t.version else "-") for t in found]
     emit(
         {"channels": [_target_document(target) for target in found]},
@@ -78,7 +85,7 @@ def list_channels(context: click.Context, /, as_json: bool, **_flags: object) ->
 @click.pass_context
 def history(context: click.Context, /, name: str, as_json: bool, **_flags: object) -> None:
     """Show what a channel stood for, who changed it and why; the latest first."""
-    changes = ask_tracker(context, lambda tracker: tracker.channel_history(name)).changes
+    changes = ask_tracker(context, lambda tracker: tracker.channel_history(name))
     rows = [
         (
             str(change.revision),

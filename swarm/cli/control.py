@@ -7,7 +7,6 @@ import click
 from swarm.cli.options import common, tracker_options
 from swarm.cli.output import emit
 from swarm.cli.tracker_access import ask_tracker, caller_name
-from swarm.protocol.operator_api import SetMode
 from swarm.protocol.tracker_api import Mode
 
 
@@ -37,8 +36,10 @@ def mode(
     auto: as the swarm decides. origin: every node reads the origin, at a capped rate. peers-only:
     nobody reads the origin. stop: nobody fetches; what is ready goes on serving.
     """
-    order = SetMode(Mode(mode), reason, caller_name())
-    change = ask_tracker(context, lambda tracker: tracker.set_mode(reference, order))
+    change = ask_tracker(
+        context,
+        lambda tracker: tracker.set_mode(reference, Mode(mode), reason, changed_by=caller_name()),
+    )
     emit(
         {
             "version": change.version.hex(),

@@ -156,10 +156,10 @@ class _Demo:
         """Let the nodes go; the wall-clock time of that moment."""
 
         async def go() -> float:
-            client = TrackerClient((self._tracker_url,), key=self._key, identity=None)
+            client = TrackerClient((self._tracker_url,), key=self._key)
             try:
                 started_at = time.time()
-                await client.set_channel(CHANNEL, version, reason="demonstration")
+                await client.set_channel(CHANNEL, version, "demonstration")
                 return started_at
             finally:
                 await client.aclose()

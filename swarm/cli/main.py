@@ -23,7 +23,10 @@ from swarm.cli.output import note, print_json
 from swarm.config import check_environment
 from swarm.errors import EXIT_CODES, UsageError
 
-COMMANDS = ("publish", "pull", "agent", "wait", "run", "status", "verify", "cache", "keys")
+COMMANDS = (
+    "publish", "pull", "agent", "wait", "run", "status", "verify", "channel", "versions", "cache",
+    "control", "keys", "demo",
+)  # fmt: skip
 """In the order of ``--help``; each is the object of that name in ``swarm.cli.<name>``."""
 
 

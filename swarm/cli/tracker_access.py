@@ -16,6 +16,7 @@ from swarm.cli.interrupts import Interrupts
 from swarm.config import read_key
 from swarm.errors import UsageError
 from swarm.protocol.keys import KeyKind
+from swarm.protocol.request_auth import Role
 
 if TYPE_CHECKING:
     from swarm.agent.tracker_client import TrackerClient
@@ -24,29 +25,36 @@ T = TypeVar("T")
 
 
 @asynccontextmanager
-async def open_tracker(context: click.Context) -> AsyncIterator[TrackerClient | None]:
+async def open_tracker(
+    context: click.Context, role: Role = Role.OPERATOR
+) -> AsyncIterator[TrackerClient | None]:
     """The trackers that the flags name, None if they name none; closed afterwards."""
     trackers: tuple[str, ...] = context.params["tracker"]
     if not trackers:
         yield None
         return
     key = operator_key(context)
-    from swarm.agent.tracker_client import TrackerClient  # Imports httpx: a quarter second.
+    from swarm.agent.tracker_client import TrackerClient  # Imports trio.
 
-    client = TrackerClient(trackers, key=key, identity=None)
+    client = TrackerClient(trackers, key=key, role=role)
     try:
         yield client
     finally:
         await client.aclose()
 
 
-def ask_tracker(context: click.Context, call: Callable[[TrackerClient], Awaitable[T]]) -> T:
+def ask_tracker(
+    context: click.Context,
+    call: Callable[[TrackerClient], Awaitable[T]],
+    *,
+    role: Role = Role.OPERATOR,
+) -> T:
     """Run one call against the trackers that the flags name; raises UsageError without any."""
     interrupts = context.find_object(Interrupts)
     assert interrupts is not None
 
     async def ask() -> T:
-        async with open_tracker(context) as client:
+        async with open_tracker(context, role) as client:
             if client is None:
                 raise UsageError(
                     "this needs a tracker",
@@ -80,7 +88,9 @@ def resolve(context: click.Context, reference: str) -> str:
             object_name=reference,
             hint="give --tracker URL, or the version's 64 hex digits",
         )
-    return ask_tracker(context, show)
+    # Nodes have the cluster's key and no operator's; it is enough for a look-up.
+    has_token = context.params["operator_token_file"] is not None
+    return ask_tracker(context, show, role=Role.OPERATOR if has_token else Role.AGENT)
 
 
 def caller_name() -> str:

@@ -23,7 +23,7 @@ def versions() -> None:
 @click.pass_context
 def list_versions(context: click.Context, /, as_json: bool, **_flags: object) -> None:
     """List all versions, the latest first."""
-    found = ask_tracker(context, lambda tracker: tracker.list_versions()).versions
+    found = ask_tracker(context, lambda tracker: tracker.list_versions())
     rows = [
         (
             record.version.hex()[:12],
