@@ -55,10 +55,14 @@ RETRY_S_MAX = 5.0  # Between persistent attempts; an origin that is back is noti
 
 
 class OriginClient:
-    """The agent's door to its origin. `limiter`, if given, caps the rate of all reads together."""
+    """The agent's door to its origin. `limiter`, if given, caps the rate of all reads together;
+    `pause_s` is the longest pause before a first repetition."""
 
-    def __init__(self, origin: Origin, *, limiter: ByteLimiter | None = None) -> None:
+    def __init__(
+        self, origin: Origin, *, limiter: ByteLimiter | None = None, pause_s: float = PAUSE_S
+    ) -> None:
         self.origin = origin
+        self._pause_s = pause_s
         self._limiter = limiter
         self._room = WriteRoom()
         self._gate = ThrottleGate()
@@ -75,7 +79,7 @@ class OriginClient:
             if found == version.hex():
                 return raw
             if attempt < ATTEMPTS_MAX:
-                await trio.sleep(random.uniform(0, PAUSE_S * 2 ** (attempt - 1)))
+                await trio.sleep(random.uniform(0, self._pause_s * 2 ** (attempt - 1)))
         raise IntegrityError(
             f"the manifest of version {version.hex()} at {self.origin.url} has digest {found}",
             object_name=version.hex(),
@@ -107,7 +111,7 @@ class OriginClient:
             place=locations.place(manifest, chunk),
             connections=connections,
             progress=progress,
-            budget=_AttemptBudget(),
+            budget=_AttemptBudget(self._pause_s),
             label=_label(manifest, chunk),
         )
         while True:
@@ -145,7 +149,7 @@ class OriginClient:
         client has verified no chunk for `stall_timeout_s`; then StalledError with the last of
         them."""
         started_at = trio.current_time()
-        pause_s = PAUSE_S
+        pause_s = self._pause_s
         while True:
             await self._gate.pass_through()
             width = 1 if self._gate.is_closed else connections
@@ -254,7 +258,8 @@ class _ChunkRead:
 class _AttemptBudget:
     """How often a chunk's wrong answers are repeated, over all its pieces."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause_s: float) -> None:
+        self._pause_s = pause_s
         self._repeat_count = 0
 
     async def may_repeat(self) -> bool:
@@ -262,7 +267,7 @@ class _AttemptBudget:
         self._repeat_count += 1
         if self._repeat_count >= ATTEMPTS_MAX:
             return False
-        await trio.sleep(random.uniform(0, PAUSE_S * 2 ** (self._repeat_count - 1)))
+        await trio.sleep(random.uniform(0, self._pause_s * 2 ** (self._repeat_count - 1)))
         return True
 
 

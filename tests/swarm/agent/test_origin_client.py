@@ -1,0 +1,322 @@
+"""Chunks from a real HTTP server whose answers a proxy breaks, into a real store."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from swarm.agent.origin_client import OriginClient, split
+from swarm.errors import (
+    AuthError,
+    IntegrityError,
+    NoSpaceError,
+    NotFoundError,
+    OriginError,
+    OriginThrottledError,
+    StalledError,
+    SwarmError,
+)
+from swarm.origin.origin import OriginSettings, open_origin
+from swarm.protocol.ids import ChunkIndex
+from swarm.protocol.locations import (
+    Location,
+    Locations,
+    encode_locations,
+    file_key,
+    locations_key,
+    manifest_key,
+)
+from swarm.protocol.tracker_api import PublishRecord
+from swarm.store.chunk_store import ChunkWriter, CommitResult, VersionStore
+from swarm.store.memory import MemoryStore
+from tests.support.fault_proxy import Fault
+from tests.support.served_directory import ServedDirectory, serve_directory
+from tests.support.versions import MadeVersion, make_version
+
+MIB = 1 << 20
+CHUNK_BYTES = 4 * MIB
+CHUNK = ChunkIndex(1)
+SETTINGS = OriginSettings(
+    first_byte_timeout_s=0.3,
+    idle_timeout_s=0.3,
+    retry_for_s=2.0,
+    retry_pause_s=0.02,
+    uses_proxy_environment=False,
+)
+
+
+@dataclass(slots=True)
+class Bench:
+    """A published version, its origin and a store to fetch into."""
+
+    made: MadeVersion
+    locations: Locations
+    served: ServedDirectory
+    client: OriginClient
+    store: VersionStore
+    # What `progress` was told.
+    received: list[int] = field(default_factory=list)
+
+    def open_writer(self) -> ChunkWriter:
+        return self.store.writer(CHUNK)
+
+    async def fetch(self, connections: int = 1) -> CommitResult:
+        return await self.client.fetch_chunk(
+            self.made.manifest,
+            self.locations,
+            CHUNK,
+            connections,
+            self.open_writer,
+            progress=self.received.append,
+        )
+
+    async def fetch_persistently(self, stall_timeout_s: float) -> CommitResult:
+        return await self.client.fetch_chunk_persistently(
+            self.made.manifest,
+            self.locations,
+            CHUNK,
+            2,
+            self.open_writer,
+            progress=self.received.append,
+            stall_timeout_s=stall_timeout_s,
+        )
+
+    def stored_bytes(self) -> bytes:
+        with self.store.open_span(CHUNK) as span:
+            return os.pread(span.fd, span.length, span.offset)
+
+    def assert_whole(self) -> None:
+        assert CHUNK in self.store.have
+        assert self.stored_bytes() == self.made.chunk_bytes_of(CHUNK)
+
+    def gets(self) -> int:
+        return self.served.proxy.count("GET", "/files/")
+
+
+def published(directory: Path) -> tuple[MadeVersion, Locations]:
+    """A version as a publisher leaves it below `directory`."""
+    made = make_version(
+        {"model.bin": random.Random(1).randbytes(2 * CHUNK_BYTES + 5)}, chunk_bytes=CHUNK_BYTES
+    )
+    digest = made.manifest.file_digests[0]
+    size = 2 * CHUNK_BYTES + 5
+    record = PublishRecord(
+        made.manifest.version, "", "", "", 1, size, size, 3, CHUNK_BYTES, 0.0, "", True, False, ()
+    )
+    locations = Locations({digest: Location(file_key(digest), size, None)}, record)
+    for key, content in (
+        (file_key(digest), made.contents["model.bin"]),
+        (manifest_key(made.manifest.version), made.manifest_bytes),
+        (locations_key(made.manifest.version), encode_locations(locations)),
+    ):
+        (directory / key).parent.mkdir(parents=True, exist_ok=True)
+        (directory / key).write_bytes(content)
+    return made, locations
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Bench]:
+    made, locations = published(tmp_path)
+    served = await serve_directory(tmp_path, nursery)
+    origin = open_origin(served.url, settings=SETTINGS)
+    store = MemoryStore(1 << 30)
+    version = store.open_version(made.manifest, made.manifest_bytes)
+    yield Bench(made, locations, served, OriginClient(origin, pause_s=0.02), version)
+    await origin.aclose()
+    store.close()
+
+
+@pytest.mark.parametrize("connections", [1, 3, 64])
+async def test_a_chunk_is_read_over_split_ranges(bench: Bench, connections: int) -> None:
+    assert await bench.fetch(connections) is CommitResult.WRITTEN
+    bench.assert_whole()
+    assert bench.gets() == min(connections, 4)
+    assert bench.served.proxy.body_bytes_sent == sum(bench.received) == CHUNK_BYTES
+    assert await bench.fetch() is CommitResult.ALREADY_HELD
+
+
+def test_pieces_cover_the_chunk_and_are_not_small() -> None:
+    for length in (1, MIB - 1, MIB, 5 * MIB + 3):
+        for connections in (1, 2, 3, 8):
+            pieces = split(length, connections)
+            assert len(pieces) <= connections
+            assert [start for start, _ in pieces] == [
+                sum(size for _, size in pieces[:index]) for index in range(len(pieces))
+            ]
+            assert sum(size for _, size in pieces) == length
+            assert len(pieces) == 1 or min(size for _, size in pieces) >= MIB
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+async def test_a_cut_range_goes_on_where_it_was_cut(bench: Bench, is_reset: bool) -> None:
+    """No byte is fetched twice, and no short chunk is ever held."""
+    cut = Fault(every=2, for_requests=2, body_cut=MIB, is_reset=is_reset)
+    bench.served.proxy.faults.append(cut)
+    await bench.fetch(1)
+    bench.assert_whole()
+    assert bench.gets() in (2, 3)
+    # After a reset the last bytes sent may not have been received.
+    assert bench.served.proxy.body_bytes_sent <= CHUNK_BYTES + (MIB if is_reset else 0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "said"),
+    [
+        (Fault(ignores_range=True), OriginError, "status 200 instead of 206"),
+        (Fault(body_cut=1000), OriginError, "cut after"),
+        (Fault(gzips=True), IntegrityError, "Content-Encoding: gzip"),
+        (Fault(flip_bit=77), IntegrityError, "has digest"),
+    ],
+)
+async def test_wrong_answers_end_after_four_attempts_with_a_name(
+    bench: Bench, fault: Fault, kind: type[SwarmError], said: str
+) -> None:
+    bench.served.proxy.faults.append(fault)
+    with trio.fail_after(10), pytest.raises(kind) as caught:
+        await bench.fetch()
+    assert bench.gets() == 4
+    assert not caught.value.is_retryable
+    assert CHUNK not in bench.store.have
+    version = bench.made.manifest.version.hex()[:12]
+    for part in (said, f"version {version}, file 'model.bin', chunk 1", bench.served.url):
+        assert part in caught.value.message
+    if fault.flip_bit is not None:
+        assert bench.made.manifest.chunks[CHUNK].digest.hex() in caught.value.message
+
+
+async def test_one_flipped_bit_costs_one_more_read(bench: Bench) -> None:
+    bench.served.proxy.faults.append(Fault(flip_bit=77, for_requests=1))
+    await bench.fetch()
+    bench.assert_whole()
+    assert bench.gets() == 2
+
+
+async def test_a_content_encoding_is_named_when_the_digest_is_wrong(bench: Bench) -> None:
+    """Right length, right range, and still other bytes."""
+    bench.served.proxy.faults.append(Fault(flip_bit=0, headers={"content-encoding": "br"}))
+    with pytest.raises(IntegrityError, match="Content-Encoding: br"):
+        await bench.fetch()
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "is_retryable"),
+    [
+        (Fault(status=503, headers={"retry-after": "7"}), OriginThrottledError, True),
+        (Fault(status=500), OriginError, True),
+        (Fault(stall_after=1000), OriginError, True),
+        (Fault(status=403), AuthError, False),
+        (Fault(status=404), NotFoundError, False),
+    ],
+)
+async def test_what_is_not_a_wrong_answer_is_raised_at_once(
+    bench: Bench, fault: Fault, kind: type[SwarmError], is_retryable: bool
+) -> None:
+    bench.served.proxy.faults.append(fault)
+    with pytest.raises(kind, match=r"file 'model\.bin', chunk 1") as caught:
+        await bench.fetch()
+    assert bench.gets() == 1
+    assert caught.value.is_retryable is is_retryable
+    if isinstance(caught.value, OriginThrottledError):
+        assert caught.value.retry_after_s == 7.0
+    bench.served.proxy.faults.clear()
+    await bench.fetch()
+    bench.assert_whole()
+
+
+async def test_a_cancelled_fetch_leaves_the_chunk_free(bench: Bench) -> None:
+    bench.served.proxy.faults.append(Fault(stall_after=MIB + 5, for_requests=4))
+    with trio.move_on_after(0.15) as scope:
+        await bench.fetch(2)
+    assert scope.cancelled_caught
+    assert CHUNK not in bench.store.have
+    bench.served.proxy.faults.clear()
+    await bench.fetch(2)
+    bench.assert_whole()
+
+
+async def test_a_failing_store_is_the_stores_fault(bench: Bench) -> None:
+    class FullWriter:
+        length = CHUNK_BYTES
+
+        def write(self, offset: int, payload: memoryview) -> None:
+            raise NoSpaceError("the disk is full")
+
+        def commit(self) -> CommitResult:
+            raise AssertionError("a failed write is never committed")
+
+        def abort(self) -> None:
+            pass
+
+    with pytest.raises(SwarmError, match="the disk is full"):
+        await bench.client.fetch_chunk(
+            bench.made.manifest, bench.locations, CHUNK, 3, FullWriter, progress=lambda _: None
+        )
+
+
+async def test_persistence_outlives_an_outage_at_one_request_a_second(bench: Bench) -> None:
+    bench.served.proxy.faults += [
+        Fault(for_seconds=0.5, status=500),
+        Fault(for_requests=1, status=503),
+    ]
+    with trio.fail_after(15):
+        await bench.fetch_persistently(stall_timeout_s=20)
+    bench.assert_whole()
+
+
+async def test_persistence_ends_with_what_was_waited_for(bench: Bench) -> None:
+    bench.served.proxy.faults.append(Fault(status=500))
+    with pytest.raises(StalledError, match=r"no verified byte for .*chunk 1.*answered 500"):
+        await bench.fetch_persistently(stall_timeout_s=0.2)
+    bench.served.proxy.faults.clear()
+    bench.served.proxy.faults.append(Fault(status=404))
+    with pytest.raises(NotFoundError):
+        await bench.fetch_persistently(stall_timeout_s=5)
+
+
+async def test_the_limiter_hears_of_every_byte(bench: Bench) -> None:
+    heard: list[int] = []
+
+    async def limiter(count: int) -> None:
+        await trio.lowlevel.checkpoint()
+        heard.append(count)
+
+    limited = OriginClient(bench.client.origin, limiter=limiter)
+    await limited.fetch_chunk(
+        bench.made.manifest, bench.locations, CHUNK, 2, bench.open_writer, progress=lambda _: None
+    )
+    assert sum(heard) == CHUNK_BYTES
+
+
+async def test_documents_are_found_and_checked(bench: Bench) -> None:
+    version = bench.made.manifest.version
+    assert await bench.client.fetch_manifest(version) == bench.made.manifest_bytes
+    assert (await bench.client.fetch_locations(version)) == encode_locations(bench.locations)
+    bench.served.proxy.faults.append(Fault(flip_bit=20, for_requests=1))
+    assert await bench.client.fetch_manifest(version) == bench.made.manifest_bytes
+    bench.served.proxy.faults[:] = [Fault(flip_bit=20)]
+    with pytest.raises(IntegrityError, match="has digest"):
+        await bench.client.fetch_manifest(version)
+    bench.served.proxy.faults[:] = [Fault(gzips=True)]
+    with pytest.raises(IntegrityError, match="Content-Encoding: gzip"):
+        await bench.client.fetch_manifest(version)
+    bench.served.proxy.faults[:] = [Fault(status=404)]
+    with pytest.raises(NotFoundError, match=version.hex()):
+        await bench.client.fetch_locations(version)
+
+
+async def test_more_reads_than_room_wait_for_each_other_and_end(bench: Bench) -> None:
+    """80 pieces for 64 batches of memory."""
+    origin = open_origin(bench.served.url, settings=OriginSettings(uses_proxy_environment=False))
+    bench.client = OriginClient(origin)
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(partial(bench.fetch, 4))
+    bench.assert_whole()
+    await origin.aclose()
