@@ -34,6 +34,7 @@ from swarm.errors import (
 )
 from swarm.origin.origin import open_origin
 from swarm.protocol.ids import VersionId, version_id_from_hex
+from swarm.protocol.request_auth import Role
 from swarm.store.disk import DiskStore
 from swarm.store.memory import MemoryStore
 from swarm.store.memory_budget import memory_budget_bytes
@@ -201,7 +202,7 @@ async def _resolve(settings: AgentSettings, reference: str) -> tuple[VersionId, 
             f"{reference!r} is a name, and names are known to the tracker only",
             hint="give --tracker URL, or the version's 64 hex digits",
         )
-    client = TrackerClient(settings.trackers, key=settings.cluster_key, identity=None)
+    client = TrackerClient(settings.trackers, key=settings.cluster_key, role=Role.AGENT)
     try:
         record = await client.show_version(reference)
     finally:
