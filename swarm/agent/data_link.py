@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import trio
 
 from swarm.agent.frame_stream import FrameStream, LinkClosedError
+from swarm.agent.network_settings import PAYLOAD_RATE_MIN, NetworkSettings
 from swarm.agent.rate_limit import RateLimit
 from swarm.agent.segments import SEGMENT_BYTES, Holder, SegmentPool
 from swarm.agent.tcp_info import read_tcp_info
@@ -344,9 +345,8 @@ class DataLink:
         waiting = read_tcp_info(self._stream.sock).bytes_received - self._stream.consumed_bytes
         return max(0, min(waiting, self._stream.decoder.payload_bytes))
 
-    def check(self, now: float, *, no_progress_s: float, queue_wait_s: float) -> None:
-        """The watchdog, about once a second: no byte and no answered ping for `no_progress_s`, or
-        no payload for `queue_wait_s`, ends the link."""
+    def check(self, now: float, settings: NetworkSettings) -> None:
+        """The watchdog, about once a second."""
         if self._stream is None or self.is_closed:
             return
         live = next((entry for entry in self.outstanding if not entry.is_cancelled), None)
@@ -356,13 +356,23 @@ class DataLink:
         self._rtt_s = min(self._rtt_s, info.rtt_s) or info.rtt_s
         if info.bytes_received != self._seen_bytes:
             self._seen_bytes, self._moved_at = info.bytes_received, now
-        is_waiting = not self._payload_is_due
-        if now - self._moved_at >= no_progress_s or (
-            is_waiting and now - live.asked_at >= queue_wait_s
-        ):
+        silent_s = now - self._moved_at
+        if silent_s >= settings.no_progress_s or self._is_hopeless(live, now, settings):
             self.close()
-        elif is_waiting and now - self._moved_at >= no_progress_s / 3:
+        elif not self._payload_is_due and silent_s >= settings.no_progress_s / 3:
             self._send(Ping(0, is_reply=False))
+
+    def _is_hopeless(self, live: Outstanding, now: float, settings: NetworkSettings) -> bool:
+        """The peer is alive, but forgets us in its queue or drips."""
+        if not self._payload_is_due:
+            return now - live.asked_at >= settings.queue_wait_s
+        elapsed = now - self._payload_began_at
+        assert self._stream is not None
+        received = live.share.payload_bytes - self._stream.decoder.payload_bytes
+        return (
+            elapsed >= settings.payload_patience_s
+            and received + self.kernel_bytes() < PAYLOAD_RATE_MIN * elapsed
+        )
 
     # ---- ends
 

@@ -120,6 +120,10 @@ class Fetching:
     def is_busy(self) -> bool:
         return bool(self._transfers)
 
+    @property
+    def link_count(self) -> int:
+        return len(self._links)
+
     def sample(self) -> tuple[tuple[TransferId, int], ...]:
         """Payload bytes received by each live transfer, those that wait in the kernel included."""
         return tuple(
@@ -134,9 +138,7 @@ class Fetching:
         """About once a second: watchdogs and idle links."""
         settings = self._settings
         for link in list(self._links):
-            link.check(
-                now, no_progress_s=settings.no_progress_s, queue_wait_s=settings.queue_wait_s
-            )
+            link.check(now, settings)
             if not link.has_live_requests and now - link.idle_since >= settings.data_link_idle_s:
                 link.close()
 
@@ -163,7 +165,7 @@ class Fetching:
 
     async def _run_link(self, link: DataLink, peer: PeerInfo) -> None:
         try:
-            stream = FrameStream(await sockets.dial(peer.address))
+            stream = FrameStream(await sockets.dial(peer.address, self._settings.connect_timeout_s))
             try:
                 if self._settings.downlink_bytes_per_s:
                     sockets.limit_receive_buffer(stream.sock)

@@ -42,11 +42,10 @@ async def run_until_fault(*tasks: Callable[[], Awaitable[None]]) -> None:
 class FrameStream:
     """Owns the socket. Reading and writing may each be used by one task at a time."""
 
-    __slots__ = ("consumed_bytes", "decoder", "fd", "sock")
+    __slots__ = ("consumed_bytes", "decoder", "sock")
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.fd = sock.fileno()
         self.decoder = FrameDecoder(HANDSHAKE_FRAME_BYTES_MAX)
         # Everything read off the socket, payload included; the kernel's own count less this is what
         # waits unread.
@@ -75,14 +74,22 @@ class FrameStream:
     async def wait_readable(self) -> None:
         try:
             await trio.lowlevel.wait_readable(self.fd)
-        except (trio.ClosedResourceError, OSError) as error:
+        except trio.ClosedResourceError as error:
             raise LinkClosedError from error
 
     async def wait_writable(self) -> None:
         try:
             await trio.lowlevel.wait_writable(self.fd)
-        except (trio.ClosedResourceError, OSError) as error:
+        except trio.ClosedResourceError as error:
             raise LinkClosedError from error
+
+    @property
+    def fd(self) -> int:
+        """Asked for each time: the number of a closed socket soon names another connection."""
+        fd = self.sock.fileno()
+        if fd < 0:
+            raise LinkClosedError
+        return fd
 
     async def send(self, messages: list[Message]) -> None:
         """All of it, in one piece where the kernel takes it; raises LinkClosedError, OSError."""

@@ -18,8 +18,6 @@ from swarm.protocol.handshake import Handshake, Rejection, Role
 from swarm.protocol.ids import Address, Identity, NodeId
 from swarm.protocol.messages import PROTOCOL_VERSION, Hello, LinkKind, RejectReason
 
-HANDSHAKE_TIMEOUT_S = 2.0
-"""One and a half round trips and three hashes; anyone slower is not a useful peer."""
 NODES_REMEMBERED_MAX = 16_384
 """Generations kept; several times any fleet that one agent meets."""
 
@@ -72,7 +70,7 @@ class HandshakeDesk:
             Role.ACCEPTOR, ours, self._key, highest_generation=self._highest_generation
         )
         if refusal is not None:
-            with trio.fail_after(HANDSHAKE_TIMEOUT_S):
+            with trio.fail_after(self._settings.handshake_timeout_s):
                 await stream.receive()
                 await stream.send(machine.refuse(*refusal))
             self._count(machine.rejection)
@@ -95,7 +93,7 @@ class HandshakeDesk:
     async def _carry(self, stream: FrameStream, machine: Handshake) -> Hello:
         """Raises HandshakeRejectedError, PeerProtocolError, LinkClosedError, OSError,
         trio.TooSlowError."""
-        with trio.fail_after(HANDSHAKE_TIMEOUT_S):
+        with trio.fail_after(self._settings.handshake_timeout_s):
             outgoing = machine.start()
             while True:
                 if outgoing:

@@ -101,7 +101,7 @@ class Neighbours:
         is_unreachable = True
         try:
             async with self._dials:
-                sock = await sockets.dial(peer.address)
+                sock = await sockets.dial(peer.address, self._settings.connect_timeout_s)
             stream = FrameStream(sock)
             try:
                 expected = Identity(peer.node_id, peer.generation)

@@ -47,8 +47,6 @@ from swarm.protocol.messages import (
 )
 from swarm.store.chunk_store import VersionStore
 
-TICK_S = 1.0
-"""Watchdogs and pings; a third of the shortest limit they watch."""
 CHUNKS_PER_FRAME_MAX = 1 << 16
 """Longer announcements are cut; 256 KiB a frame."""
 PAGE_TIMEOUT_S = 5.0
@@ -170,7 +168,7 @@ class PeerNetwork:
 
     async def _tick_forever(self, running: _Running) -> None:
         while True:
-            await trio.sleep(TICK_S)
+            await trio.sleep(self._settings.tick_s)
             now = trio.current_time()
             running.fetching.tick(now)
             running.neighbours.tick(now)
@@ -268,6 +266,17 @@ class PeerNetwork:
         count."""
         return self._running.fetching.sample() if self._running is not None else ()
 
+    def open_links(self) -> tuple[int, int, int]:
+        """Control links, data links that we opened, data links that peers opened."""
+        running = self._running
+        if running is None:
+            return 0, 0, 0
+        return (
+            len(running.neighbours.links),
+            running.fetching.link_count,
+            running.uploads.link_count,
+        )
+
     # ---- documents
 
     async def fetch_document(
@@ -278,7 +287,7 @@ class PeerNetwork:
         Raises NotFoundError if the peer does not hold it or would send more than `limit_bytes`,
         TrackerError if it cannot be reached or breaks the protocol: another source may do."""
         try:
-            stream = FrameStream(await sockets.dial(peer.address))
+            stream = FrameStream(await sockets.dial(peer.address, self._settings.connect_timeout_s))
             try:
                 expected = Identity(peer.node_id, peer.generation)
                 await self.desk.open(stream, LinkKind.DATA, expected)

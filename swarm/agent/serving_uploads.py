@@ -98,6 +98,10 @@ class ServingUploads:
             for upload in session.uploads.values()
         )
 
+    @property
+    def link_count(self) -> int:
+        return len(self._links)
+
     # ---- orders
 
     def start(self, order: StartUpload) -> None:

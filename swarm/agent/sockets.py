@@ -16,9 +16,6 @@ import trio
 
 from swarm.protocol.ids import Address
 
-CONNECT_TIMEOUT_S = 2.0
-"""A live agent in the same region answers a SYN in milliseconds; two lost
-SYNs cost 3 s and are rare enough to try again later."""
 SILENCE_MS_MAX = 10_000
 KEEPALIVE_IDLE_S = 4
 KEEPALIVE_INTERVAL_S = 2
@@ -33,9 +30,9 @@ CAPPED_RECEIVE_BYTES = 256 * 1024
 already sent to us, past the limit."""
 
 
-async def dial(address: Address) -> socket.socket:
-    """A connected, tuned, non-blocking socket; raises OSError (TimeoutError after 2 s)."""
-    with trio.move_on_after(CONNECT_TIMEOUT_S):
+async def dial(address: Address, timeout_s: float) -> socket.socket:
+    """A connected, tuned, non-blocking socket; raises OSError (TimeoutError when late)."""
+    with trio.move_on_after(timeout_s):
         targets = await trio.socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         last: OSError | None = None
         for family, _, _, _, target in targets:
@@ -44,7 +41,7 @@ async def dial(address: Address) -> socket.socket:
             except OSError as error:
                 last = error
         raise last or OSError(errno.EADDRNOTAVAIL, f"no address for {address}")
-    raise TimeoutError(errno.ETIMEDOUT, f"{address} did not answer within {CONNECT_TIMEOUT_S} s")
+    raise TimeoutError(errno.ETIMEDOUT, f"{address} did not answer within {timeout_s} s")
 
 
 async def _connect(

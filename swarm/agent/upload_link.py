@@ -20,7 +20,7 @@ from typing import assert_never
 
 import trio
 
-from swarm.agent.frame_stream import FrameStream, LinkClosedError, run_until_fault
+from swarm.agent.frame_stream import LINK_FAULTS, FrameStream, LinkClosedError, run_until_fault
 from swarm.agent.outgoing_part import SLICE_BYTES, OutgoingPart
 from swarm.agent.rate_limit import RateLimit
 from swarm.agent.tcp_info import read_tcp_info
@@ -192,7 +192,8 @@ class UploadLink:
             return
         try:
             pause = self._advance()
-        except OSError:
+        except LINK_FAULTS:
+            # The reading task finds out why.
             self.close()
             return
         if pause is not _Pause.IDLE:

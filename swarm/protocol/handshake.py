@@ -11,9 +11,9 @@ Hello within this protocol number is not covered, and therefore not trusted eith
 
 Refused, each with its own reason, in the order of the checks: another protocol number (both are
 named, whatever the rest of that Hello looks like), ourselves under another address, another link
-kind than the opener meant, a node other than the one we dialled, a wrong key, an agent older than
-one we have proof of. The shell adds what only it can know (a duplicate link, no room, leaving) with
-`refuse`.
+kind than the opener meant, a node other than the one we dialled, an agent older than one we have
+proof of, a wrong key. The shell adds what only it can know (a duplicate link, no room, leaving)
+with `refuse`.
 """
 
 from __future__ import annotations
@@ -135,14 +135,6 @@ class Handshake:
             return self.refuse(
                 RejectReason.WRONG_KEY, "the other side has another cluster key; compare the files"
             )
-        highest = self._highest_generation(theirs.node_id)
-        if self._expected is not None and self._expected.node_id == theirs.node_id:
-            highest = max(highest, self._expected.generation)
-        if theirs.generation < highest:
-            return self.refuse(
-                RejectReason.STALE_GENERATION,
-                f"generation {theirs.generation} of a node whose generation {highest} is known",
-            )
         self.peer = theirs
         return [self._proof(theirs)] if self._role is Role.OPENER else []
 
@@ -161,6 +153,14 @@ class Handshake:
             return (
                 RejectReason.WRONG_NODE,
                 f"dialled {self._expected.node_id.hex()}, met {theirs.node_id.hex()}",
+            )
+        highest = self._highest_generation(theirs.node_id)
+        if self._expected is not None:
+            highest = max(highest, self._expected.generation)
+        if theirs.generation < highest:
+            return (
+                RejectReason.STALE_GENERATION,
+                f"generation {theirs.generation} of a node whose generation {highest} is known",
             )
         return None
 

@@ -34,6 +34,8 @@ class PolicylessPeer:
 
     network: PeerNetwork
     stores: dict[VersionId, VersionStore]
+    # Manifests that it hands out.
+    documents: dict[VersionId, bytes]
     events: list[Event] = field(default_factory=list)
     problems: list[SwarmError] = field(default_factory=list)
     address: Address = Address("", 0)  # noqa: RUF009 - frozen.
@@ -137,7 +139,7 @@ async def peer(
         document,
         problem=lambda _, error: made.problems.append(error),
     )
-    made = PolicylessPeer(network, stores)
+    made = PolicylessPeer(network, stores, documents)
     async with trio.open_nursery() as nursery:
         made.address = await nursery.start(network.run)
         yield made
