@@ -21,6 +21,8 @@ from swarm.store.byte_ranges import copy_range, has_data, range_digest
 from swarm.store.disk_files import DiskFiles
 from swarm.store.hash_pool import map_parallel
 
+Places = tuple[Position, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
@@ -72,18 +74,17 @@ class Recovery:
                 self._reopen(index)
         chunks = [ChunkIndex(chunk) for chunk in range(len(self._manifest.chunks))]
         good = dict(zip(chunks, map_parallel(self._good_positions, chunks), strict=True))
-        held = {chunk for chunk in chunks if self._is_everywhere(chunk, good[chunk])}
-        self._take_names_away(chunk for chunk in chunks if chunk not in held)
+        bad = {chunk: self._others(chunk, good[chunk]) for chunk in chunks}
         for chunk in chunks:
-            if chunk not in held and good[chunk] and self._copy(chunk, good[chunk]):
-                held.add(chunk)
+            self._take_names_away(bad[chunk])
+        held = {chunk for chunk in chunks if self._is_placed(chunk, good[chunk], bad[chunk])}
         return Recovered(frozenset(held), self._has_moved)
 
     def _size(self, file_index: int) -> int | None:
         size = self._files.size(file_index)
         return self._files.part_size(file_index) if size is None else size
 
-    def _good_positions(self, chunk: ChunkIndex) -> tuple[Position, ...]:
+    def _good_positions(self, chunk: ChunkIndex) -> Places:
         positions = self._manifest.chunks[chunk].positions
         if chunk in self._trusted:
             return positions
@@ -103,31 +104,40 @@ class Recovery:
         finally:
             self._files.release(descriptor)
 
-    def _is_everywhere(self, chunk: ChunkIndex, good: tuple[Position, ...]) -> bool:
-        return len(good) == len(self._manifest.chunks[chunk].positions)
+    def _others(self, chunk: ChunkIndex, good: Places) -> Places:
+        positions = self._manifest.chunks[chunk].positions
+        if len(good) == len(positions):
+            return ()
+        return tuple(position for position in positions if position not in good)
 
-    def _take_names_away(self, missing: Iterable[ChunkIndex]) -> None:
-        """No file with a chunk that is to be written keeps its final name."""
-        for chunk in missing:
-            for position in self._manifest.chunks[chunk].positions:
-                if self._files.is_whole(position.file_index):
-                    self._reopen(position.file_index)
+    def _is_placed(self, chunk: ChunkIndex, good: Places, bad: Places) -> bool:
+        """Whether the chunk is right at all its positions, after copying it where it is not."""
+        if not bad:
+            return True
+        if good and self._copy(chunk, good[0], bad):
+            return True
+        self._take_names_away(good)
+        return False
+
+    def _take_names_away(self, places: Places) -> None:
+        """No file keeps its final name in which a chunk is to be written."""
+        for place in places:
+            if self._files.is_whole(place.file_index):
+                self._reopen(place.file_index)
 
     def _reopen(self, file_index: int) -> None:
         self._has_moved |= self._files.reopen(file_index, keeps_inode=self._keeps_inode)
 
-    def _copy(self, chunk: ChunkIndex, good: tuple[Position, ...]) -> bool:
-        """From a good position to the others; False if the source is not good after all."""
+    def _copy(self, chunk: ChunkIndex, good: Position, bad: Places) -> bool:
+        """False if the source is not good after all (linked files were not hashed)."""
         entry = self._manifest.chunks[chunk]
-        source = self._files.acquire(good[0].file_index)
+        source = self._files.acquire(good.file_index)
         try:
-            for position in entry.positions:
-                if position in good:
-                    continue
-                target = self._files.acquire(position.file_index)
+            for place in bad:
+                target = self._files.acquire(place.file_index)
                 try:
                     digest = copy_range(
-                        source.fd, good[0].offset, target.fd, position.offset, entry.length
+                        source.fd, good.offset, target.fd, place.offset, entry.length
                     )
                 finally:
                     self._files.release(target)

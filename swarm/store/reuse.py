@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from swarm.errors import IntegrityError
 from swarm.protocol.ids import ChunkIndex, FileDigest
-from swarm.protocol.manifest import Manifest, Position
+from swarm.protocol.manifest import FileEntry, Manifest, Position
 from swarm.store.byte_ranges import SEGMENT_BYTES
 from swarm.store.chunk_store import ChunkWriter
 from swarm.store.disk_files import DiskFiles
+from swarm.store.readiness import ready_at_ns
 from swarm.store.stored_version import StoredVersion
 from swarm.store.tree import Tree
 
@@ -78,7 +79,7 @@ def _link_from(
     try:
         for entry, digest in zip(source.manifest.files, source.manifest.file_digests, strict=True):
             key = (digest, entry.is_executable)
-            if key not in wanted or tree.regular_size(entry.path) != entry.size:
+            if key not in wanted or not _is_untouched(tree, entry):
                 continue
             try:
                 for index in wanted[key]:
@@ -90,6 +91,16 @@ def _link_from(
     finally:
         tree.close()
     return linked
+
+
+def _is_untouched(tree: Tree, entry: FileEntry) -> bool:
+    """Whether a file of a ready version looks as it did when that became ready."""
+    status = tree.regular_status(entry.path)
+    return (
+        status is not None
+        and status.st_size == entry.size
+        and status.st_mtime_ns <= ready_at_ns(tree)
+    )
 
 
 def _copy_chunk(

@@ -30,11 +30,24 @@ def part(version_directory: str, path: str) -> Path:
     return Path(version_directory, ".swarm", "parts", path)
 
 
+def rot(path: Path, offset: int) -> None:
+    """Flip a bit as a failing disk does: no time tells of it."""
+    status = path.stat()
+    _flip(path, offset)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
 def tamper(path: Path, offset: int) -> None:
+    """Flip a bit as a user does, later than the store's last write. The clock of a file system
+    may tick every few milliseconds only, so the time is moved on."""
+    _flip(path, offset)
+    changed_at_ns = path.stat().st_mtime_ns + 10_000_000
+    os.utime(path, ns=(changed_at_ns, changed_at_ns))
+
+
+def _flip(path: Path, offset: int) -> None:
     with path.open("r+b") as file:
         file.seek(offset)
         byte = file.read(1)
         file.seek(offset)
         file.write(bytes((byte[0] ^ 1,)))
-    # The clock of the file system ticks every few milliseconds; tampering comes later than that.
-    os.utime(path, ns=(0, path.stat().st_mtime_ns + 10_000_000))

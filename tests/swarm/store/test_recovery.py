@@ -151,6 +151,24 @@ def test_a_ready_version_is_taken_over_without_hashing(cache: Path, made: MadeVe
         assert [Path(version.directory, path).stat().st_ino for path in made.contents] == inodes
 
 
+def test_bytes_changed_after_ready_are_found(cache: Path, made: MadeVersion) -> None:
+    """READY's own time counts: the state file may be written later."""
+    store = open_cache(cache)
+    version = open_made(store, made)
+    fill(version, made)
+    version.publish_ready()
+    store.close()
+    tamper(Path(version.directory, "model-1.safetensors"), 200_000)
+    later = os.stat(version.directory).st_mtime_ns + 60_000_000_000
+    os.utime(Path(version.directory, ".swarm", "state"), ns=(later, later))
+    with open_cache(cache) as store:
+        version = open_made(store, made)
+        assert not version.is_ready
+        assert len(version.have) == len(made.chunks) - 1
+        fill(version, made)
+        version.publish_ready()
+
+
 def test_a_lost_file_of_a_ready_version_is_noticed(cache: Path, made: MadeVersion) -> None:
     store = open_cache(cache)
     version = open_made(store, made)

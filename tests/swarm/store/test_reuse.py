@@ -9,7 +9,7 @@ from pathlib import Path
 from swarm.store.disk import DiskStore
 from swarm.store.readiness import is_ready
 from swarm.store.stored_version import StoredVersion
-from tests.support.caches import open_cache, open_made, tamper
+from tests.support.caches import open_cache, open_made, rot, tamper
 from tests.support.versions import MadeVersion, fill, make_version
 
 CHUNK = 64 << 10
@@ -73,11 +73,44 @@ def test_another_mode_is_another_inode(cache: Path) -> None:
 def test_a_linked_file_feeds_the_other_places_of_its_chunks(cache: Path) -> None:
     new = make_version({"a.bin": SHARD, "twice.bin": SHARD[: 2 * CHUNK] + b"more"})
     with open_cache(cache) as store:
-        put(store, OLD)
+        old = put(store, OLD)
         version = open_made(store, new)
         assert version.missing_bytes == len(b"more")
+        assert inode(version, "a.bin") == inode(old, "a.bin")
         fill(version, new)
         version.publish_ready()
+
+
+def test_damage_in_a_linked_file_stops_where_it_is_copied(cache: Path) -> None:
+    """Rot that no time stamp tells of: the link is made, the copy is hashed, and the new version
+    takes a new inode."""
+    new = make_version({"a.bin": SHARD, "twice.bin": SHARD[: 2 * CHUNK] + b"more"})
+    with open_cache(cache) as store:
+        old = put(store, OLD)
+        rot(Path(old.directory, "a.bin"), 5)
+        version = open_made(store, new)
+        assert version.missing_bytes == 2 * CHUNK + len(b"more")
+        # The source was checked as well, and takes a new inode of its own.
+        assert len(old.have) == len(OLD.chunks) - 1
+        fill(version, new)
+        version.publish_ready()
+        fill(old, OLD)
+        old.publish_ready()
+        assert inode(version, "a.bin") != inode(old, "a.bin")
+
+
+def test_a_file_changed_since_ready_is_not_linked(cache: Path) -> None:
+    new = make_version({"a.bin": SHARD, "x": b"x"})
+    with open_cache(cache) as store:
+        old = put(store, OLD)
+        tamper(Path(old.directory, "a.bin"), 5)
+        version = open_made(store, new)
+        assert version.missing_bytes == CHUNK + 1
+        assert not is_ready(old.directory)
+        fill(version, new)
+        version.publish_ready()
+        fill(old, OLD)
+        old.publish_ready()
 
 
 def test_nothing_is_taken_from_a_version_that_is_not_ready(cache: Path) -> None:
@@ -113,7 +146,7 @@ def test_damage_in_a_linked_file_is_repaired_in_a_new_inode(cache: Path) -> None
     with open_cache(cache) as store:
         old = put(store, OLD)
         version = open_made(store, new)
-        tamper(Path(old.directory, "a.bin"), 5)
+        rot(Path(old.directory, "a.bin"), 5)
         chunk = new.manifest.file_chunks[0][0]
         assert not version.verify_chunk(chunk)
         fill(version, new)

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarm.errors import IntegrityError
+from swarm.errors import IntegrityError, StoreError, SwarmError
 from swarm.protocol.ids import ChunkIndex
 from swarm.store.chunk_store import ChunkWriter, CommitResult
 from swarm.store.disk import DiskStore
 from swarm.store.memory import MemoryStore
 from swarm.store.stored_version import StoredVersion
+from tests.support.caches import part, rot
 from tests.support.versions import MadeVersion, make_version
 
 CHUNK = ChunkIndex(0)
@@ -188,3 +189,25 @@ def _write_striped(writer: ChunkWriter, content: bytes, *, stripes: int) -> None
         thread.start()
     for thread in threads:
         thread.join(30)
+
+
+@pytest.mark.parametrize(("is_restored", "expected"), [(True, StoreError), (False, IntegrityError)])
+def test_when_two_reads_differ_nobody_is_blamed(
+    tmp_path: Path, is_restored: bool, expected: type[SwarmError]
+) -> None:
+    """A piece ahead of the prefix is damaged on disk before it is read back. If the second read
+    tells another story, it is the disk; if both agree, the source sent it so."""
+    made = make_version({"w.bin": CONTENT})
+    with DiskStore.open_cache(str(tmp_path / "cache")) as store:
+        version = store.open_version(made.manifest, made.manifest_bytes)
+        path = part(version.directory, "w.bin")
+        writer = version.writer(CHUNK)
+        writer.write(512, memoryview(CONTENT)[512:])
+        rot(path, 600)
+        writer.write(0, memoryview(CONTENT)[:512])
+        if is_restored:
+            rot(path, 600)
+        with pytest.raises(expected):
+            writer.commit()
+        assert CHUNK not in version.have
+        version.close()
