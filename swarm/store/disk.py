@@ -8,6 +8,7 @@ root, with lock and node inside its `.swarm`, so that nothing else is added to D
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -61,6 +62,8 @@ class DiskStore:
             self._tree.close()
             raise
         self._open: dict[VersionId, StoredVersion] = {}
+        # Two versions opened at once must not both be promised the same free bytes.
+        self._opening = threading.Lock()
         self._descriptors = Descriptors()
         self.channels = ChannelLinks(self._tree)
         try:
@@ -127,9 +130,8 @@ class DiskStore:
         with faults_of(directory):
             self._make_version_directory(version)
             opened = open_stored_version(directory, manifest, manifest_bytes, context)
-        self._open[version] = opened
         try:
-            self._check_space(opened)
+            self._reserve_space(opened)
             for damaged in copy_known_chunks(opened, sources):
                 self._distrust(damaged.manifest.version)
         except BaseException:
@@ -203,20 +205,20 @@ class DiskStore:
                 sources.append(ReadyVersion(directory, decode_manifest(raw, version)))
         return sources
 
-    def _check_space(self, opened: StoredVersion) -> None:
+    def _reserve_space(self, opened: StoredVersion) -> None:
         """Versions being filled have their missing bytes reserved; raises NoSpaceError."""
-        others = sum(
-            version.missing_bytes
-            for version in self._open.values()
-            if version is not opened and not version.is_closed
-        )
-        free = free_bytes(opened.directory)
-        if opened.missing_bytes > free - others:
-            raise no_space(
-                opened.directory,
-                opened.missing_bytes,
-                f"not enough space ({others} bytes are reserved for other versions)",
+        with self._opening:
+            others = sum(
+                version.missing_bytes for version in self._open.values() if not version.is_closed
             )
+            free = free_bytes(opened.directory)
+            if opened.missing_bytes > free - others:
+                raise no_space(
+                    opened.directory,
+                    opened.missing_bytes,
+                    f"not enough space ({others} bytes are reserved for other versions)",
+                )
+            self._open[opened.manifest.version] = opened
 
     def _distrust(self, version: VersionId) -> None:
         """Some chunk of a ready version has not the digest it should: hash it all again when it
