@@ -260,10 +260,16 @@ class TimerFired:
     """`next_deadline()` has come."""
 
 
-Event = (
-    VersionAdded | VersionRemoved | HandoutReceived | PeerConnected | ConnectFailed | PeerLost |
-    BitfieldReceived | HavesReceived | ChunksRetracted | TransferNearEnd | ChunkVerified |
-    ChunkDamaged | TransferFailed | ProgressSampled | ChunkRequested | UploadFinished |
-    RequestCancelled | SessionClosed | LeasesReceived | ModeReceived | TrackerLost | TrackerRegained
-    | BadChunkReported | LeaveRequested | TimerFired
+TransferEvent = TransferNearEnd | ChunkVerified | TransferFailed | ProgressSampled | ChunkDamaged
+UploadEvent = (
+    ChunkRequested | UploadFinished | RequestCancelled | SessionClosed | BadChunkReported
 )  # fmt: skip
+PeerEvent = (
+    HandoutReceived | PeerConnected | ConnectFailed | PeerLost | BitfieldReceived | HavesReceived
+    | ChunksRetracted
+)  # fmt: skip
+ControlEvent = (
+    VersionAdded | VersionRemoved | LeasesReceived | ModeReceived | TrackerLost | TrackerRegained
+    | LeaveRequested | TimerFired
+)  # fmt: skip
+Event = TransferEvent | UploadEvent | PeerEvent | ControlEvent

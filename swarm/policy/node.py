@@ -18,8 +18,9 @@ import random
 from collections import deque
 from typing import assert_never
 
-from swarm.policy.commands import Command, SendBitfield, SendHave, SendRetract
+from swarm.policy.commands import Command
 from swarm.policy.download import Download
+from swarm.policy.endings import Endings
 from swarm.policy.events import (
     BadChunkReported,
     BitfieldReceived,
@@ -28,14 +29,15 @@ from swarm.policy.events import (
     ChunksRetracted,
     ChunkVerified,
     ConnectFailed,
+    ControlEvent,
     Event,
-    FailureReason,
     HandoutReceived,
     HavesReceived,
     LeasesReceived,
     LeaveRequested,
     ModeReceived,
     PeerConnected,
+    PeerEvent,
     PeerLost,
     ProgressSampled,
     RequestCancelled,
@@ -43,37 +45,26 @@ from swarm.policy.events import (
     TimerFired,
     TrackerLost,
     TrackerRegained,
+    TransferEvent,
     TransferFailed,
     TransferNearEnd,
+    UploadEvent,
     UploadFinished,
     VersionAdded,
     VersionRemoved,
 )  # fmt: skip
+from swarm.policy.gossip import Gossip
 from swarm.policy.holdings import Holdings
 from swarm.policy.leases import Leases
 from swarm.policy.nic import NicEstimate
 from swarm.policy.origin import OriginReads
-from swarm.policy.peers import Neighbour, Neighbourhood
+from swarm.policy.peers import Neighbourhood
 from swarm.policy.requests import Requests
 from swarm.policy.settings import NodeSettings
-from swarm.policy.statistics import NodeStatistics, version_statistics
+from swarm.policy.statistics import NodeStatistics, node_statistics
 from swarm.policy.transfers import Transfer, TransferTable
 from swarm.policy.uploads import Uploads
 from swarm.protocol.ids import NodeId, VersionId
-from swarm.protocol.messages import RefuseReason
-
-TransferEvent = TransferNearEnd | ChunkVerified | TransferFailed | ProgressSampled | ChunkDamaged
-UploadEvent = (
-    ChunkRequested | UploadFinished | RequestCancelled | SessionClosed | BadChunkReported
-)  # fmt: skip
-PeerEvent = (
-    HandoutReceived | PeerConnected | ConnectFailed | PeerLost | BitfieldReceived | HavesReceived
-    | ChunksRetracted
-)  # fmt: skip
-ControlEvent = (
-    VersionAdded | VersionRemoved | LeasesReceived | ModeReceived | TrackerLost | TrackerRegained
-    | LeaveRequested | TimerFired
-)  # fmt: skip
 
 
 class Node:
@@ -97,8 +88,17 @@ class Node:
         self._origin = OriginReads(
             settings, me, rng, self._neighbourhood, self._table, self._nic, orders
         )
+        self._endings = Endings(
+            self._downloads,
+            self._table,
+            self._neighbourhood,
+            self._holdings,
+            self._requests,
+            self._leases,
+            self._origin,
+        )
         self._uploads = Uploads(settings.upload_queue_count, orders)
-        self._is_leaving = False
+        self._gossip = Gossip(self._downloads, self._neighbourhood, self._uploads, orders)
         self._story: deque[tuple[float, Event, tuple[Command, ...]]] = deque(
             maxlen=settings.story_count
         )
@@ -138,34 +138,14 @@ class Node:
     def statistics(self) -> NodeStatistics:
         """A snapshot as of the last event."""
         now = self._story[-1][0] if self._story else 0.0
-        requests, uploads, neighbourhood = self._requests, self._uploads, self._neighbourhood
-        return NodeStatistics(
-            versions=tuple(
-                version_statistics(
-                    download,
-                    self._origin.right(download, now),
-                    self._origin.trouble(download.version),
-                )
-                for download in self._downloads.values()
-            ),
-            nic_bytes_per_s=self._nic.bytes_per_s,
-            is_nic_known=self._nic.is_known,
-            neighbour_count=len(neighbourhood.links),
-            known_count=neighbourhood.known_count,
-            session_count=requests.open_count,
-            session_limit=requests.limit,
-            upload_count=uploads.active_count,
-            upload_limit=uploads.slot_count,
-            load=uploads.load,
-            uploaded_count=uploads.finished_count,
-            uploaded_bytes=uploads.sent_bytes,
-            refused_count=uploads.refused_count,
-            refusal_count=requests.refused_count,
-            cut_count=requests.cut_count,
-            duplicate_count=requests.duplicate_count,
-            avoided_count=sum(link.is_avoided for link in neighbourhood.links.values()),
-            is_tracker_lost=self._origin.is_tracker_lost,
-            is_leaving=self._is_leaving,
+        return node_statistics(
+            self._downloads.values(),
+            self._nic,
+            self._neighbourhood,
+            self._requests,
+            self._uploads,
+            self._origin,
+            now,
         )
 
     def story(self) -> list[tuple[float, Event, tuple[Command, ...]]]:
@@ -189,7 +169,8 @@ class Node:
     def _transfer_event(self, event: TransferEvent, now: float) -> None:
         match event:
             case ChunkVerified():
-                self._chunk_verified(event, now)
+                self._endings.verified(event, now)
+                self._wake(now)
             case TransferNearEnd():
                 transfer = self._table.live.get(event.transfer)
                 if transfer is not None:
@@ -197,83 +178,17 @@ class Node:
             case ProgressSampled():
                 self._progress_sampled(event, now)
             case TransferFailed():
-                self._transfer_failed(event, now)
+                self._endings.failed(event, now)
+                self._wake(now)
             case ChunkDamaged():
                 self._chunk_damaged(event, now)
             case _:
                 assert_never(event)
 
-    def _chunk_verified(self, event: ChunkVerified, now: float) -> None:
-        transfer = None if event.transfer is None else self._table.finish(event.transfer)
-        download = self._downloads.get(event.version)
-        if download is not None and download.missing >> event.chunk & 1:
-            download.hold(event.chunk, now)
-            download.account(event.chunk, transfer, now)
-            self._origin.settled(download, event.chunk)
-            for rival in self._table.of_chunk(download, event.chunk):
-                self._leases.needless(rival)
-                self._requests.cancel(rival)
-        elif transfer is not None:
-            transfer.download.bytes.wasted += transfer.length
-        if transfer is None:
-            return
-        if transfer.session is None:
-            self._leases.verified(transfer)
-            self._origin.verified(transfer, now)
-            self._origin.act_at = now
-        else:
-            self._requests.verified(transfer, now)
-        self._requests.wake(now)
-
-    def _transfer_failed(self, event: TransferFailed, now: float) -> None:
-        transfer = self._table.finish(event.transfer)
-        is_whole = event.reason is FailureReason.CORRUPT
-        transfer.download.bytes.wasted += transfer.length if is_whole else transfer.received
-        if event.reason is FailureReason.LOCAL:
-            self._requests.local_failure(now)
-        if transfer.session is None:
-            self._leases.failed(transfer, event.reason, event.retry_after_s)
-            if event.reason not in (FailureReason.CANCELLED, FailureReason.LOCAL):
-                self._origin.failed(transfer, event.reason, event.retry_after_s, now)
-        else:
-            link = self._neighbourhood.links.get(transfer.session.peer)
-            if link is not None:
-                self._blame(link, transfer, event, now)
-            self._requests.failed(transfer, now)
+    def _wake(self, now: float) -> None:
+        """Something changed that may fill a session or need the origin."""
         self._requests.wake(now)
         self._origin.act_at = now
-
-    def _blame(
-        self, link: Neighbour, transfer: Transfer, event: TransferFailed, now: float
-    ) -> None:
-        """What a failed transfer says about its source."""
-        match event.reason:
-            case FailureReason.REFUSED:
-                self._refused(link, transfer, event, now)
-            case FailureReason.CORRUPT:
-                if transfer.download.version in self._downloads:
-                    self._holdings.corrupt(link, transfer.download, transfer.chunk, now)
-            case FailureReason.CANCELLED | FailureReason.LOCAL:
-                pass
-            case FailureReason.LOST | FailureReason.THROTTLED | FailureReason.UNAVAILABLE:
-                self._requests.broken(link, now)
-            case _:
-                assert_never(event.reason)
-
-    def _refused(
-        self, link: Neighbour, transfer: Transfer, event: TransferFailed, now: float
-    ) -> None:
-        match event.refusal:
-            case RefuseReason.YIELDED:
-                link.hear_load(event.load, now)
-            case RefuseReason.BUSY | RefuseReason.OTHER:
-                self._requests.refused(link, transfer.download, event.load, now)
-            case RefuseReason.NOT_HELD:
-                self._holdings.remove(link, transfer.download.version, 1 << transfer.chunk)
-            case RefuseReason.LEAVING:
-                self._holdings.forget_all(link)
-            case _:
-                assert_never(event.refusal)
 
     def _progress_sampled(self, event: ProgressSampled, now: float) -> None:
         is_busy = bool(self._table.live) or self._uploads.active_count > 0
@@ -287,11 +202,8 @@ class Node:
         if download is None or not download.held >> event.chunk & 1:
             return
         download.lose(event.chunk, now)
-        for node, link in self._neighbourhood.links.items():
-            if event.version in link.announced:
-                self._orders.append(SendRetract(node, event.version, 1 << event.chunk))
-        self._requests.wake(now)
-        self._origin.act_at = now
+        self._gossip.retract(download, event.chunk)
+        self._wake(now)
 
     # -- uploads
 
@@ -351,23 +263,20 @@ class Node:
             return
         link.hear_load(event.load, now)
         self._holdings.replace(link, event.version, event.bits)
+        self._gossip.joined(link, event.version)
         self._requests.go_on_with(link, now)
         self._requests.wake(now)
 
     def _chunks_retracted(self, event: ChunksRetracted) -> None:
-        """No bits mean the whole version. What the peer lost and we hold, it may not know of us:
-        batches leave out what their reader has."""
+        """No bits mean the whole version."""
         link = self._neighbourhood.links.get(event.peer)
         if link is None:
             return
-        if not event.bits:
+        if event.bits:
+            self._holdings.remove(link, event.version, event.bits)
+            self._gossip.retracted(link, event.version, event.bits)
+        else:
             self._holdings.forget(link, event.version)
-            return
-        self._holdings.remove(link, event.version, event.bits)
-        download = self._downloads.get(event.version)
-        if download is not None and download.held & event.bits:
-            bits = download.held & event.bits
-            self._orders.append(SendHave(event.peer, event.version, bits, self._uploads.load))
 
     def _peer_connected(self, event: PeerConnected, now: float) -> None:
         if event.peer.node_id in self._neighbourhood.links:
@@ -375,15 +284,8 @@ class Node:
         link = self._neighbourhood.connected(event, now)
         if link is not None:
             self._retune()
-            for download in self._downloads.values():
-                self._send_bitfield(link, download)
+            self._gossip.connected(link)
         self._origin.act_at = now
-
-    def _send_bitfield(self, link: Neighbour, download: Download) -> None:
-        if not self._is_leaving:
-            self._orders.append(
-                SendBitfield(link.info.node_id, download.version, download.held, self._uploads.load)
-            )
 
     def _peer_lost(self, event: PeerLost, now: float) -> None:
         link = self._neighbourhood.lost(event, now)
@@ -392,8 +294,7 @@ class Node:
         self._holdings.forget_all(link)
         self._requests.peer_gone(event.peer)
         self._uploads.close_peer(event.peer)
-        self._requests.wake(now)
-        self._origin.act_at = now
+        self._wake(now)
 
     # -- versions, tracker, leaving
 
@@ -420,16 +321,14 @@ class Node:
                 self._leave()
             case _:
                 assert_never(event)
-        self._requests.wake(now)
-        self._origin.act_at = now
+        self._wake(now)
 
     def _version_added(self, event: VersionAdded, now: float) -> None:
         assert event.version not in self._downloads
         download = Download(event.version, event.lengths, event.have_bits, self._settings, now)
         self._downloads[event.version] = download
         self._holdings.adopt(download)
-        for link in self._neighbourhood.links.values():
-            self._send_bitfield(link, download)
+        self._gossip.version_added(download)
 
     def _version_removed(self, event: VersionRemoved) -> None:
         download = self._downloads.pop(event.version, None)
@@ -441,13 +340,7 @@ class Node:
                 self._requests.cancel(transfer)
         self._uploads.forget_version(event.version)
         self._origin.forget(event.version)
-        self._retract_all(download)
-
-    def _retract_all(self, download: Download) -> None:
-        """Tell all that take part in a version that we no longer do; no bits mean all."""
-        for node, link in self._neighbourhood.links.items():
-            if download.version in link.announced:
-                self._orders.append(SendRetract(node, download.version, 0))
+        self._gossip.retract_all(download)
 
     def _mode_received(self, event: ModeReceived) -> None:
         download = self._downloads.get(event.version)
@@ -465,14 +358,12 @@ class Node:
 
     def _leave(self) -> None:
         """Finish what runs; start and serve nothing new."""
-        self._is_leaving = True
         self._requests.leave()
         self._leases.is_leaving = True
         self._origin.is_leaving = True
         self._neighbourhood.is_leaving = True
         self._uploads.leave()
-        for download in self._downloads.values():
-            self._retract_all(download)
+        self._gossip.leave()
 
     # -- deciding
 
@@ -487,23 +378,11 @@ class Node:
             self._origin.act(self._downloads.values(), now, self._requests.rest_until)
         for download in self._downloads.values():
             if download.announce_at <= now:
-                self._announce(download, now)
+                self._gossip.announce(download, now)
         if self._neighbourhood.dial_at <= now:
             self._neighbourhood.dial(now)
         if self._neighbourhood.rewire_at <= now:
             self._neighbourhood.rewire(self._holdings.useless(), now)
-
-    def _announce(self, download: Download, now: float) -> None:
-        batch = download.take_batch(now)
-        if self._is_leaving:
-            return
-        load = self._uploads.load
-        for node, link in self._neighbourhood.links.items():
-            theirs = link.announced.get(download.version)
-            if theirs is not None:
-                news = batch ^ (batch & theirs)
-                if news:
-                    self._orders.append(SendHave(node, download.version, news, load))
 
     def _retune(self) -> None:
         """Take in a new NIC estimate or neighbour: sessions each way."""

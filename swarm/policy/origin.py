@@ -22,7 +22,6 @@ whoever waits can tell a broken origin from a slow one.
 from __future__ import annotations
 
 import enum
-import hashlib
 import math
 import random
 from collections.abc import Iterable
@@ -33,39 +32,19 @@ from swarm.policy.download import Download
 from swarm.policy.events import FailureReason
 from swarm.policy.nic import NicEstimate
 from swarm.policy.peers import Neighbourhood
+from swarm.policy.read_window import FLEET_NICS, ReadWindow, connections_for, reads_for
+from swarm.policy.rendezvous import Lines
 from swarm.policy.settings import NodeSettings
 from swarm.policy.transfers import Transfer, TransferTable
 from swarm.protocol.chunk_set import pick_bit
 from swarm.protocol.ids import ChunkIndex, NodeId, VersionId
 from swarm.protocol.tracker_api import Mode
 
-CONNECTION_BYTES_PER_S = 90e6
-"""What one S3 connection gives; also fair to other object stores."""
-RANGE_S = 0.2
-"""A range should last so long, or its first byte (30–100 ms) costs too much of it."""
-CONNECTIONS_MAX = 32
-FLEET_NICS = 3.0
-"""Origin rate that all nodes together may ask for unasked, in NICs: the tracker's own target."""
-READS_MIN = 8
-"""Parallel reads of all nodes together: twice the sessions of one node, or the origin idles while a
-few slow readers finish. Four each instead made eight nodes end at 1.44 times the bound."""
-NODE_READS_MIN = 2
-"""Lines are not equally long, so a node must be able to read faster than its part."""
-FIRST_BYTE_S = 0.065
-"""What a range waits for its first byte."""
 BUCKET_CHUNKS = 2
 """Depth of the token bucket, in chunks: a read can always start after a wait."""
-READS_MAX = 64
-"""Chunks read at once by one node; with 4 connections each, more than any store gives a client."""
-ALONE_GAIN = 1.1
-"""Twice the reads must bring 10 % more, or they are not kept."""
-PROBE_S_MIN = 1.0
-PROBE_S_MAX = 16.0
 NEXT_IN_LINE_S = 3.0
 """Without a verified byte for so long, the next node in a chunk's line may read it; a reader that
 died is noticed in less, and a chunk takes less at any sensible rate."""
-RANKED_MAX = 32
-"""Chunks whose line is worked out in one step: 33 hashes each, 1 ms in all."""
 REST_S = 0.5
 """After a failed read of a chunk; doubles, so that four attempts fit in ten seconds."""
 REST_S_MAX = 30.0
@@ -119,8 +98,8 @@ class OriginReads:
         self._table = table
         self._nic = nic
         self._orders = orders
-        self._line = _Line(me)
-        self._window = _Window()
+        self._lines = Lines(me)
+        self._window = ReadWindow()
         self.is_tracker_lost = not settings.has_tracker
         self.is_leaving = False
         # When `act` has something to do; infinite while only an event can change that.
@@ -225,8 +204,8 @@ class OriginReads:
         rank_max = int(waited_s / NEXT_IN_LINE_S)
         self._look_again(download.progress_at + (rank_max + 1) * NEXT_IN_LINE_S)
         nodes = self._neighbourhood.known_nodes()
-        mine = self._line.mine(download.version, allowed, nodes, rank_max)
-        if self._line.has_more:
+        mine = self._lines.mine(download.version, allowed, nodes, rank_max)
+        if self._lines.has_more:
             self._look_again(now)
         return pick_bit(mine, self._rng) if mine else None
 
@@ -270,7 +249,7 @@ class OriginReads:
         if reason is FailureReason.THROTTLED:
             wait_s = (retry_after_s or 0.0) + self._rng.uniform(0, THROTTLED_S)
             self._throttled_until = now + min(wait_s, REST_S_MAX)
-            self._window.count = max(self._window.count // 2, 1)
+            self._window.halve()
             return
         key = (transfer.download.version, transfer.chunk)
         former = self._rests.get(key)
@@ -289,117 +268,5 @@ class OriginReads:
             self._rests.pop((download.version, chunk), None)
 
     def forget(self, version: VersionId) -> None:
-        self._line.forget()
+        self._lines.forget()
         self._rests = {key: rest for key, rest in self._rests.items() if key[0] != version}
-
-
-def connections_for(length: int) -> int:
-    """k: connections that keep each range of a chunk at about 0.2 s."""
-    return min(max(math.ceil(length / (CONNECTION_BYTES_PER_S * RANGE_S)), 1), CONNECTIONS_MAX)
-
-
-def reads_for(nic_bytes_per_s: float, chunk_bytes: int, node_count: int) -> int:
-    """One node's part of the parallel reads that draw the fleet's target rate, first bytes
-    included, if a connection gives what it usually does; the least while the NIC is unknown (0)."""
-    target = min(FLEET_NICS, 1.1 * node_count) * nic_bytes_per_s
-    chunk_rate = connections_for(chunk_bytes) * CONNECTION_BYTES_PER_S
-    transfer_s = chunk_bytes / chunk_rate
-    reads = 1.1 * target / chunk_rate * (transfer_s + FIRST_BYTE_S) / transfer_s
-    part = math.ceil(max(reads, READS_MIN) / node_count)
-    return min(max(part, NODE_READS_MIN), READS_MAX)
-
-
-class _Line:
-    """Who may read a chunk first, second, third: the order of hash(node, version, chunk) over the
-    known nodes, so that all who know the same nodes agree without a word. Worked out once per chunk
-    and membership, a few chunks at a time."""
-
-    def __init__(self, me: NodeId) -> None:
-        self._me = me
-        self._nodes: list[NodeId] = []
-        # This node's rank → chunks, by version, and the chunks that have been ranked.
-        self._ranks: dict[VersionId, dict[int, int]] = {}
-        self._ranked: dict[VersionId, int] = {}
-        # The last question left chunks unranked.
-        self.has_more = False
-
-    def mine(self, version: VersionId, allowed: int, nodes: list[NodeId], rank_max: int) -> int:
-        """The members of `allowed` in whose line this node stands at `rank_max` or before."""
-        if nodes != self._nodes:
-            self.forget()
-            self._nodes = nodes
-        ranks = self._ranks.setdefault(version, {})
-        unranked = allowed & ~self._ranked.get(version, 0)
-        mine = self._among(ranks, allowed, rank_max)
-        for _ in range(RANKED_MAX):
-            if mine or not unranked:
-                break
-            low = unranked & -unranked
-            unranked ^= low
-            rank = self._rank(version, ChunkIndex(low.bit_length() - 1))
-            ranks[rank] = ranks.get(rank, 0) | low
-            self._ranked[version] = self._ranked.get(version, 0) | low
-            mine |= low if rank <= rank_max else 0
-        self.has_more = bool(unranked) and not mine
-        return mine
-
-    def _among(self, ranks: dict[int, int], allowed: int, rank_max: int) -> int:
-        mine = 0
-        for rank, bits in ranks.items():
-            if rank <= rank_max:
-                mine |= bits & allowed
-        return mine
-
-    def _rank(self, version: VersionId, chunk: ChunkIndex) -> int:
-        tail = version + chunk.to_bytes(4, "big")
-        own = _weight(self._me, tail)
-        return sum(_weight(node, tail) > own for node in self._nodes)
-
-    def forget(self) -> None:
-        self._ranks.clear()
-        self._ranked.clear()
-
-
-def _weight(node: NodeId, tail: bytes) -> bytes:
-    return hashlib.blake2b(node + tail, digest_size=8).digest()
-
-
-class _Window:
-    """How many chunks a lone node reads at once: doubled while that raises the rate."""
-
-    def __init__(self) -> None:
-        # 0 until the first read.
-        self.count = 0
-        self._since = -math.inf
-        self._bytes = 0
-        # Rate before the last doubling; None while none is on trial.
-        self._rate_before: float | None = None
-        self._probe_at = -math.inf
-        self._probe_s = PROBE_S_MIN
-
-    def took(self, length: int, live_count: int, now: float) -> None:
-        """A chunk came while `live_count` reads ran; judge once as many came as run at once."""
-        if live_count < self.count:
-            # The window is not what limits; nothing to learn.
-            self._since = -math.inf
-            return
-        if self._since == -math.inf:
-            self._since, self._bytes = now, 0
-            return
-        self._bytes += length
-        elapsed = now - self._since
-        if elapsed < PROBE_S_MIN / 2 or self._bytes < self.count * length:
-            return
-        self._judge(self._bytes / elapsed, now)
-        self._since, self._bytes = now, 0
-
-    def _judge(self, rate: float, now: float) -> None:
-        if self._rate_before is not None:
-            if rate < ALONE_GAIN * self._rate_before:
-                self.count = max(self.count // 2, 1)
-                self._probe_at = now + self._probe_s
-                self._probe_s = min(2 * self._probe_s, PROBE_S_MAX)
-            self._rate_before = None
-        if now >= self._probe_at and self.count < READS_MAX:
-            self._rate_before = rate
-            self.count *= 2

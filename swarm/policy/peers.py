@@ -63,6 +63,8 @@ class Neighbour:
     useful_at: float
     # What it holds, by version; a version is absent while it takes no part in it.
     announced: dict[VersionId, int] = field(default_factory=dict)
+    # What our bit field told it of versions whose bit field it still owes us.
+    introduced: dict[VersionId, int] = field(default_factory=dict)
     # Its uploads active and queued as last told, and our sessions begun since.
     load: int = 0
     load_at: float = -math.inf

@@ -1,10 +1,10 @@
 """Which source, then which chunk of it.
 
-Source first: the neighbour with the least known load among those that have something useful, ties
-at random. Then its rarest useful chunk, counted over our neighbours, ties at random. Choosing the
-chunk first and then a holder of it ends later (p99 1.058 against 1.048 of the bound), because rare
-chunks pull everybody to the same few holders. Rarest against random is worth 0.3–0.6 %; ties at
-random matter more, or all nodes would ask for the same chunk.
+Source first: of the neighbours that have something useful the one with the least known load for its
+size, ties at random. Then its rarest useful chunk, counted over our neighbours, ties at random.
+Choosing the chunk first and then a holder of it ends later (p99 1.058 against 1.048 of the bound),
+because rare chunks pull everybody to the same few holders. Rarest against random is worth 0.3 to
+0.6 %; ties at random matter more, or all nodes would ask for the same chunk.
 
 Neighbours that were cut as slow are asked in a second pass only, so that a slow sole holder is
 still a holder.
@@ -69,9 +69,9 @@ def survey_sources(
             ask_at = min(ask_at, link.load_at + load_age_s)
         elif link.is_avoided:
             avoided.append(link)
-        elif link.load < least:
-            least = link.load
+        elif (load := link.load / link.places) < least:
+            least = load
             best = [link]
-        elif link.load == least:
+        elif load == least:
             best.append(link)
     return Survey(best or avoided, ask_at)

@@ -6,12 +6,10 @@ long as it has something rare for us: the next request leaves before the current
 (0.1 chunk times of gap cost 5 %). It ends when the peer refuses or yields to another, when it has
 nothing more for us, or when it is cut.
 
-**Slow sources.** A chunk that is not half done after 2·D chunk times and comes at less than a third
-of our fair share, (NIC − origin intake) / sessions, is cancelled and its peer avoided. Never the
-last holder, for slow is better than nothing; never a peer that is already avoided, or two slow
-sources would be cut in turn for ever. Until the NIC is known the share is the median of the
-current sources. Forgetting the origin intake made a four-node swarm cut healthy sources and end at
-1.5 times the bound.
+**Slow sources** (`progress.py`) are cancelled and their peer avoided. Never the last holder, for
+slow is better than nothing; never a peer that is already avoided, or two slow sources would be cut
+in turn for ever. An avoided peer is asked when nobody else has anything, and forgiven once it
+delivers at its fair share.
 
 **End game.** When all missing chunks are on their way, the slowest one is asked for a second time
 where another peer holds it and twice the usual time would not see it done. The first copy wins,
@@ -22,7 +20,6 @@ from __future__ import annotations
 
 import math
 import random
-import statistics
 from collections.abc import Iterable, Mapping
 
 from swarm.policy.commands import CancelTransfer, Command, EndSession, RequestChunk
@@ -31,6 +28,7 @@ from swarm.policy.events import TransferId
 from swarm.policy.nic import NicEstimate
 from swarm.policy.peers import Neighbour, Neighbourhood
 from swarm.policy.picker import pick_rarest, survey_sources
+from swarm.policy.progress import Progress
 from swarm.policy.settings import NodeSettings
 from swarm.policy.transfers import Session, Transfer, TransferTable
 from swarm.protocol.chunk_set import iter_bits
@@ -44,10 +42,6 @@ requests."""
 BACKLOG_CHUNKS_MAX = 4
 """Chunks received and not yet hashed; past it the disk or the hasher is the bottleneck and more
 requests only cost memory."""
-SLOW_AGE_S_MIN = 0.25
-"""No source is judged earlier: two samples of progress, and the start of a TCP flow."""
-SLOW_SHARE = 1 / 3
-"""Below this part of the fair share a source is slow. Healthy flows stay above a half."""
 STRIPES_MAX = 16
 """Data links of one session; past it one would rather raise the flow cap."""
 BROKEN_REST_S = 0.5
@@ -89,9 +83,7 @@ class Requests:
         self.is_leaving = False
         # When idle slots look again; infinite while there is nothing to look for.
         self.fill_at = math.inf
-        # Payload rate of all origin reads together, over the last sample.
-        self.origin_bytes_per_s = 0.0
-        self._sampled_at = -math.inf
+        self._progress = Progress(table, nic)
         self._local_failures = 0
         # Nothing starts before this instant: our own disk failed.
         self.rest_until = -math.inf
@@ -206,7 +198,7 @@ class Requests:
     def near_end(self, transfer: Transfer, now: float) -> None:
         """A transfer passed its pre-send point."""
         session = transfer.session
-        if session is not None and session.transfers[-1] is transfer:
+        if session is not None and session.is_open and session.transfers[-1] is transfer:
             session.is_due = True
             self._go_on(session, now)
 
@@ -221,9 +213,7 @@ class Requests:
         """Send the next request of a session, if it is time and there is one to send."""
         if not session.is_due or len(session.transfers) > 1 or self._is_paused(now):
             return
-        link = self._neighbourhood.links.get(session.peer)
-        if link is None:
-            return
+        link = self._neighbourhood.links[session.peer]
         for download in self._downloads.values():
             useful = link.announced.get(download.version, 0) & download.wanted
             if useful and download.takes_from_peers:
@@ -242,10 +232,8 @@ class Requests:
             session.is_due and len(session.transfers) > 1 for session in self._sessions.values()
         )
 
-    def verified(self, transfer: Transfer, now: float) -> None:
+    def verified(self, transfer: Transfer, session: Session, now: float) -> None:
         """A peer's transfer ended well: its session goes on or is over."""
-        session = transfer.session
-        assert session is not None
         self._local_failures = 0
         link = self._neighbourhood.links.get(session.peer)
         if link is not None:
@@ -257,7 +245,8 @@ class Requests:
         """An avoided source that delivers at its fair share again is avoided no more."""
         if link.is_avoided:
             elapsed = max(now - transfer.begun_at, 1e-9)
-            link.is_avoided = transfer.length / elapsed < self._fair_bytes_per_s(now)
+            fair_bytes_per_s = self._progress.fair_bytes_per_s(self._heads(), now)
+            link.is_avoided = transfer.length / elapsed < fair_bytes_per_s
 
     def _advance(self, session: Session, transfer: Transfer, now: float) -> None:
         """The transfer is over; the one that was asked for early comes to the head."""
@@ -286,10 +275,8 @@ class Requests:
 
     # -- ends that are not good
 
-    def failed(self, transfer: Transfer, now: float) -> None:
+    def failed(self, transfer: Transfer, session: Session, now: float) -> None:
         """A peer's transfer ended without a chunk: its session ends with it."""
-        session = transfer.session
-        assert session is not None
         self._close(session)
         self._advance(session, transfer, now)
 
@@ -334,43 +321,24 @@ class Requests:
     # -- progress and slow sources
 
     def sample(self, received: Iterable[tuple[TransferId, int]], now: float) -> None:
-        """Take how far each live transfer has come, then cut the slow ones."""
-        from_origin = 0
-        for transfer_id, received_bytes in received:
-            transfer = self._table.live.get(transfer_id)
-            if transfer is not None:
-                if transfer.session is None:
-                    from_origin += received_bytes - transfer.received
-                transfer.received = received_bytes
-        if now > self._sampled_at:
-            self.origin_bytes_per_s = max(from_origin, 0) / (now - self._sampled_at)
-            self._sampled_at = now
-        self._cut_slow(now)
+        """Take how far each live transfer has come, then cut the slow sources."""
+        self._progress.sample(received, now)
+        if self._sessions:
+            slow = self._progress.slow_ones(self._heads(), self.limit, now)
+            for session in [s for s in self._sessions.values() if s.transfers[0] in slow]:
+                self._cut(session)
 
-    def _cut_slow(self, now: float) -> None:
-        """Look at all running sessions after a sample of progress."""
-        if not self._sessions:
-            return
-        least_bytes_per_s = self._fair_bytes_per_s(now) * SLOW_SHARE
-        for session in list(self._sessions.values()):
-            link = self._neighbourhood.links[session.peer]
-            transfer = session.transfers[0]
-            if not link.is_avoided and self._is_slow(transfer, least_bytes_per_s, now):
-                self.cut_count += 1
-                link.is_avoided = True
-                for cut in session.transfers:
-                    self.cancel(cut)
+    def _heads(self) -> list[Transfer]:
+        return [session.transfers[0] for session in self._sessions.values()]
 
-    def _is_slow(self, transfer: Transfer, least_bytes_per_s: float, now: float) -> bool:
-        age_s = now - transfer.begun_at
-        if 2 * transfer.received >= transfer.length or age_s <= 0:
-            return False
-        patience_s = 2 * self.limit * transfer.length / self._nic.bytes_per_s
-        if age_s < max(patience_s, SLOW_AGE_S_MIN):
-            return False
-        if transfer.received / age_s >= least_bytes_per_s:
-            return False
-        return self._has_other_source(transfer)
+    def _cut(self, session: Session) -> None:
+        """Give a slow source up, unless that would leave nobody or it was cut before."""
+        link = self._neighbourhood.links[session.peer]
+        if not link.is_avoided and self._has_other_source(session.transfers[0]):
+            self.cut_count += 1
+            link.is_avoided = True
+            for given_up in session.transfers:
+                self.cancel(given_up)
 
     def _has_other_source(self, transfer: Transfer) -> bool:
         """Another neighbour holds the chunk, and is no slow source itself."""
@@ -381,15 +349,6 @@ class Requests:
             and link.announced.get(version, 0) >> chunk & 1
             for node, link in self._neighbourhood.links.items()
         )
-
-    def _fair_bytes_per_s(self, now: float) -> float:
-        """What a source should give: an equal share of the NIC beside the origin's intake, or the
-        median of what sources give while the NIC is unknown."""
-        sessions = max(len(self._sessions), 1)
-        if self._nic.is_known:
-            return max(self._nic.bytes_per_s - self.origin_bytes_per_s, 0.0) / sessions
-        rates = [session.transfers[0].bytes_per_s(now) for session in self._sessions.values()]
-        return statistics.median(rates) if rates else 0.0
 
     # -- the end game
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from swarm.policy.download import Download
-from swarm.policy.origin import OriginTrouble, Right
+from swarm.policy.nic import NicEstimate
+from swarm.policy.origin import OriginReads, OriginTrouble, Right
+from swarm.policy.peers import Neighbourhood
+from swarm.policy.requests import Requests
+from swarm.policy.uploads import Uploads
 from swarm.protocol.ids import VersionId
 from swarm.protocol.tracker_api import Mode
 
@@ -67,9 +72,40 @@ class NodeStatistics:
     is_leaving: bool
 
 
-def version_statistics(
-    download: Download, origin_right: Right, origin_trouble: OriginTrouble | None
-) -> VersionStatistics:
+def node_statistics(
+    downloads: Iterable[Download],
+    nic: NicEstimate,
+    neighbourhood: Neighbourhood,
+    requests: Requests,
+    uploads: Uploads,
+    origin: OriginReads,
+    now: float,
+) -> NodeStatistics:
+    """A snapshot of a node's parts."""
+    return NodeStatistics(
+        versions=tuple(_version_statistics(download, origin, now) for download in downloads),
+        nic_bytes_per_s=nic.bytes_per_s,
+        is_nic_known=nic.is_known,
+        neighbour_count=len(neighbourhood.links),
+        known_count=neighbourhood.known_count,
+        session_count=requests.open_count,
+        session_limit=requests.limit,
+        upload_count=uploads.active_count,
+        upload_limit=uploads.slot_count,
+        load=uploads.load,
+        uploaded_count=uploads.finished_count,
+        uploaded_bytes=uploads.sent_bytes,
+        refused_count=uploads.refused_count,
+        refusal_count=requests.refused_count,
+        cut_count=requests.cut_count,
+        duplicate_count=requests.duplicate_count,
+        avoided_count=sum(link.is_avoided for link in neighbourhood.links.values()),
+        is_tracker_lost=origin.is_tracker_lost,
+        is_leaving=uploads.is_leaving,
+    )
+
+
+def _version_statistics(download: Download, origin: OriginReads, now: float) -> VersionStatistics:
     """A snapshot of one version; costs a few operations on whole sets."""
     source = download.bytes
     from_peers = source.peer_same_zone + source.peer_other_zone
@@ -89,6 +125,6 @@ def version_statistics(
         lease_count=len(download.leases),
         unavailable_count=(download.missing & ~download.availability.held()).bit_count(),
         progress_at=download.progress_at,
-        origin_right=origin_right,
-        origin_trouble=origin_trouble,
+        origin_right=origin.right(download, now),
+        origin_trouble=origin.trouble(download.version),
     )

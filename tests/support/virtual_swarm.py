@@ -124,6 +124,7 @@ class VirtualNode:
 
     info: PeerInfo
     node: Node
+    node_seed: float
     up: Port
     down: Port
     network: Network
@@ -210,8 +211,9 @@ class VirtualSwarm:
         node_id = NodeId(self.rng.randbytes(16))
         info = PeerInfo(node_id, 1, Address(f"10.0.{index // 250}.{index % 250 + 1}", 7000))
         nic = scenario.nic_bytes_per_s * nic_factor
-        node = Node(scenario.settings, node_id, random.Random(self.rng.random()))
-        member = VirtualNode(info, node, Port(nic), Port(nic), self.network, held)
+        node_seed = self.rng.random()
+        node = Node(scenario.settings, node_id, random.Random(node_seed))
+        member = VirtualNode(info, node, node_seed, Port(nic), Port(nic), self.network, held)
         self.nodes[node_id] = member
         self.clock.after(delay_s, partial(self._start, member))
         return member

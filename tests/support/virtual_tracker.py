@@ -34,6 +34,16 @@ LISTEN_AGAIN_S = 10.0
 """An agent listens all the time; below the time after which the tracker calls it deaf."""
 
 
+@dataclass(frozen=True, slots=True)
+class TrackerCall:
+    """One call of the tracker, kept so that it can be replayed."""
+
+    now: float
+    identity: Identity | None
+    # None: a tick.
+    said: Report | Listen | None
+
+
 class Agent(Protocol):
     """What the client needs of a node's surroundings."""
 
@@ -88,20 +98,14 @@ class VirtualTracker:
         self._tick_turn = 0
         self._epoch = 0
         self.is_down = False
+        # Every call, for a replay; None: not kept.
+        self.calls: list[TrackerCall] | None = None
         self.restart()
 
     def restart(self) -> None:
         """A tracker that knows nothing."""
         self._epoch += 1
-        self._tracker = Tracker(
-            TrackerSettings(),
-            epoch=self._epoch,
-            rng=self._rng,
-            catalog=Catalog(),
-            channels=ChannelBook(),
-            modes={},
-            started_at=self._clock.now,
-        )
+        self._tracker = new_tracker(self._epoch, self._rng, self._clock.now)
         self.is_down = False
 
     def join(self, agent: Agent) -> None:
@@ -151,7 +155,9 @@ class VirtualTracker:
         agent = client.agent
         identity = Identity(agent.info.node_id, agent.info.generation)
         held = agent.held
-        reply = self._tracker.report(identity, self._make(client, held), now=self._clock.now)
+        report = self._make(client, held)
+        self._keep(identity, report)
+        reply = self._tracker.report(identity, report, now=self._clock.now)
         client.told = None if reply.needs_resync else held
         client.ended.clear()
         client.unreachable.clear()
@@ -205,11 +211,10 @@ class VirtualTracker:
 
     def _listen(self, client: Client) -> None:
         info = client.agent.info
-        reply = self._tracker.listen(
-            Identity(info.node_id, info.generation),
-            Listen(client.seen, (self._version,), ()),
-            now=self._clock.now,
-        )
+        identity = Identity(info.node_id, info.generation)
+        listen = Listen(client.seen, (self._version,), ())
+        self._keep(identity, listen)
+        reply = self._tracker.listen(identity, listen, now=self._clock.now)
         if reply is not None:
             client.seen = reply.seen
             self._hear(client, reply)
@@ -245,5 +250,37 @@ class VirtualTracker:
 
     def _tick(self, turn: int) -> None:
         if turn == self._tick_turn and not self.is_down:
+            self._keep(None, None)
             self._tracker.tick(now=self._clock.now)
             self._after_step()
+
+    def _keep(self, identity: Identity | None, said: Report | Listen | None) -> None:
+        if self.calls is not None:
+            self.calls.append(TrackerCall(self._clock.now, identity, said))
+
+
+def new_tracker(epoch: int, rng: random.Random, now: float) -> Tracker:
+    """A tracker that knows nothing, without a catalog."""
+    return Tracker(
+        TrackerSettings(),
+        epoch=epoch,
+        rng=rng,
+        catalog=Catalog(),
+        channels=ChannelBook(),
+        modes={},
+        started_at=now,
+    )
+
+
+def replay_tracker(calls: list[TrackerCall], seed: int) -> None:
+    """Make the same calls to a new tracker, with what its shell asks after each."""
+    tracker = new_tracker(1, random.Random(seed), 0.0)
+    for call in calls:
+        if call.identity is None:
+            tracker.tick(now=call.now)
+        elif isinstance(call.said, Report):
+            tracker.report(call.identity, call.said, now=call.now)
+        elif call.said is not None:
+            tracker.listen(call.identity, call.said, now=call.now)
+        tracker.take_changed()
+        tracker.next_deadline()

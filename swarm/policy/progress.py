@@ -1,0 +1,67 @@
+"""How far transfers have come, and which of them come too slowly.
+
+A chunk from a peer is slow when it is not half done after 2·D chunk times and comes at less than a
+third of our fair share, (NIC − origin intake) / sessions. Until the NIC is known the share is the
+median of the current sources. Forgetting the origin intake made a four-node swarm cut healthy
+sources and end at 1.5 times the bound.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+
+from swarm.policy.events import TransferId
+from swarm.policy.nic import NicEstimate
+from swarm.policy.transfers import Transfer, TransferTable
+
+SLOW_AGE_S_MIN = 0.25
+"""No source is judged earlier: two samples of progress, and the start of a TCP flow."""
+SLOW_SHARE = 1 / 3
+"""Below this part of the fair share a source is slow. Healthy flows stay above a half."""
+
+
+class Progress:
+    """Owned by `Requests`; reads the table, changes only what transfers have received."""
+
+    def __init__(self, table: TransferTable, nic: NicEstimate) -> None:
+        self._table = table
+        self._nic = nic
+        self._sampled_at = -math.inf
+        # Payload rate of all origin reads together, over the last sample.
+        self._origin_bytes_per_s = 0.0
+
+    def sample(self, received: Iterable[tuple[TransferId, int]], now: float) -> None:
+        """Take how many bytes each live transfer has received in all."""
+        from_origin = 0
+        for transfer_id, received_bytes in received:
+            transfer = self._table.live.get(transfer_id)
+            if transfer is not None:
+                if transfer.session is None:
+                    from_origin += received_bytes - transfer.received
+                transfer.received = received_bytes
+        if now > self._sampled_at:
+            self._origin_bytes_per_s = max(from_origin, 0) / (now - self._sampled_at)
+            self._sampled_at = now
+
+    def fair_bytes_per_s(self, heads: list[Transfer], now: float) -> float:
+        """What each of the sources should give; `heads` are the transfers that are running."""
+        if self._nic.is_known:
+            left = self._nic.bytes_per_s - self._origin_bytes_per_s
+            return max(left, 0.0) / max(len(heads), 1)
+        return statistics.median(head.bytes_per_s(now) for head in heads) if heads else 0.0
+
+    def slow_ones(self, heads: list[Transfer], limit: int, now: float) -> list[Transfer]:
+        """The running transfers that come too slowly; `limit` is D."""
+        least_bytes_per_s = self.fair_bytes_per_s(heads, now) * SLOW_SHARE
+        return [
+            head
+            for head in heads
+            if 2 * head.received < head.length
+            and now - head.begun_at >= self._patience_s(head, limit)
+            and head.bytes_per_s(now) < least_bytes_per_s
+        ]
+
+    def _patience_s(self, transfer: Transfer, limit: int) -> float:
+        return max(2 * limit * transfer.length / self._nic.bytes_per_s, SLOW_AGE_S_MIN)
