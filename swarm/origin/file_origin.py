@@ -95,7 +95,12 @@ class FileOrigin:
         await trio.to_thread.run_sync(self._put, key, payload, is_create_only)
 
     async def upload(
-        self, key: str, source: PartSource, *, progress: Callable[[int], None]
+        self,
+        key: str,
+        source: PartSource,
+        *,
+        progress: Callable[[int], None],
+        resumed: Callable[[int], None] | None = None,
     ) -> ObjectInfo:
         unfinished = await trio.to_thread.run_sync(self._unfinished_path, key)
         try:

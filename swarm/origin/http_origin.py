@@ -16,7 +16,7 @@ import httpx
 
 from swarm.errors import NotFoundError, OriginError, SwarmError, UsageError
 from swarm.origin.answers import check_range_answer, status_error
-from swarm.origin.exchange import Exchange, close_response
+from swarm.origin.exchange import Exchange, close_reply
 from swarm.origin.origin import (
     ObjectInfo,
     OriginSettings,
@@ -26,7 +26,7 @@ from swarm.origin.origin import (
     shown_url,
 )
 from swarm.origin.retry import retry_transient
-from swarm.origin.transport import OriginTransport
+from swarm.origin.transport import OriginTransport, Reply
 
 REDIRECTS_MAX = 5  # Hubs use one or two.
 REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
@@ -60,11 +60,11 @@ class HttpOrigin:
 
     async def read_document(self, key: str, *, limit_bytes: int) -> bytes:
         async def once() -> bytes:
-            response = await self._open("GET", key, {})
-            if response.status_code != 200:
-                raise await self._status_error(response, key)
+            reply = await self._open("GET", key, {})
+            if reply.status_code != 200:
+                raise await self._status_error(reply, key)
             shown = self._shown(key)
-            return (await self._exchange.read_whole(response, shown, limit_bytes=limit_bytes)).body
+            return (await self._exchange.read_whole(reply, shown, limit_bytes=limit_bytes)).body
 
         return await retry_transient(once, self._settings)
 
@@ -72,29 +72,29 @@ class HttpOrigin:
         self, key: str, offset: int, length: int, *, etag: str | None, sink: RangeSink
     ) -> str:
         range_header = {"range": f"bytes={offset}-{offset + length - 1}"}
-        response = await self._open("GET", key, range_header)
-        if not response.is_success:
-            raise await self._status_error(response, key)
+        reply = await self._open("GET", key, range_header)
+        if not reply.is_success:
+            raise await self._status_error(reply, key)
         shown = self._shown(key)
         try:
-            encoding = check_range_answer(response, offset, length, shown)
+            encoding = check_range_answer(reply, offset, length, shown)
         except OriginError:
-            await close_response(response)
+            await close_reply(reply)
             await self._exchange.transport.renew()
             raise
-        await self._exchange.read_body(response, shown, length, sink)
+        await self._exchange.read_body(reply, shown, length, sink)
         return encoding
 
     async def head(self, key: str) -> ObjectInfo | None:
         async def once() -> ObjectInfo | None:
-            response = await self._open("HEAD", key, {})
-            if not response.is_success:
-                error = await self._status_error(response, key)
+            reply = await self._open("HEAD", key, {})
+            if not reply.is_success:
+                error = await self._status_error(reply, key)
                 if isinstance(error, NotFoundError):
                     return None
                 raise error
-            await self._exchange.read_rest(response, self._shown(key))
-            return ObjectInfo(key=key, size=_length(response, self._shown(key)), etag="")
+            await self._exchange.read_rest(reply, self._shown(key))
+            return ObjectInfo(key=key, size=_length(reply, self._shown(key)), etag="")
 
         return await retry_transient(once, self._settings)
 
@@ -105,7 +105,12 @@ class HttpOrigin:
         raise self._read_only()
 
     async def upload(
-        self, key: str, source: PartSource, *, progress: Callable[[int], None]
+        self,
+        key: str,
+        source: PartSource,
+        *,
+        progress: Callable[[int], None],
+        resumed: Callable[[int], None] | None = None,
     ) -> ObjectInfo:
         raise self._read_only()
 
@@ -120,25 +125,25 @@ class HttpOrigin:
     def _shown(self, key: str) -> str:
         return f"{self.url}/{key}"
 
-    async def _open(self, method: str, key: str, headers: dict[str, str]) -> httpx.Response:
+    async def _open(self, method: str, key: str, headers: dict[str, str]) -> Reply:
         path = f"{self._path}/{quote(checked_key(key), safe=PATH_SAFE)}"
         target = f"{path}?{self._query}" if self._query else path
         url = self._location.copy_with(raw_path=target.encode("ascii"))
         for _ in range(REDIRECTS_MAX):
             request = httpx.Request(method, url, headers=self._headers(url) | headers)
-            response = await self._exchange.start(request, self._shown(key))
-            if response.status_code not in REDIRECT_STATUSES:
-                return response
-            url = await self._redirected(response, url, key)
+            reply = await self._exchange.start(request, self._shown(key))
+            if reply.status_code not in REDIRECT_STATUSES:
+                return reply
+            url = await self._redirected(reply, url, key)
         raise OriginError(
             f"{self._shown(key)}: more than {REDIRECTS_MAX} redirects",
             object_name=key,
             is_retryable=False,
         )
 
-    async def _redirected(self, response: httpx.Response, url: httpx.URL, key: str) -> httpx.URL:
-        await self._exchange.read_rest(response, self._shown(key))
-        target = response.headers.get("location", "")
+    async def _redirected(self, reply: Reply, url: httpx.URL, key: str) -> httpx.URL:
+        await self._exchange.read_rest(reply, self._shown(key))
+        target = reply.headers.get("location", "")
         try:
             new = url.join(target)
         except (httpx.InvalidURL, ValueError):
@@ -158,14 +163,14 @@ class HttpOrigin:
             return dict(BASE_HEADERS)
         return BASE_HEADERS | dict(self._settings.http_headers)
 
-    async def _status_error(self, response: httpx.Response, key: str) -> SwarmError:
+    async def _status_error(self, reply: Reply, key: str) -> SwarmError:
         shown = self._shown(key)
-        await self._exchange.read_rest(response, shown)
-        return status_error(response.status_code, response.headers, shown)
+        await self._exchange.read_rest(reply, shown)
+        return status_error(reply.status_code, reply.headers, shown)
 
 
-def _length(response: httpx.Response, shown: str) -> int:
-    text = response.headers.get("content-length", "")
+def _length(reply: Reply, shown: str) -> int:
+    text = reply.headers.get("content-length", "")
     if not text.isdecimal():
         raise OriginError(f"{shown}: no Content-Length", object_name=shown, is_retryable=False)
     return int(text)

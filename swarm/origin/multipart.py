@@ -47,12 +47,14 @@ class MultipartUpload:
         shown: str,
         source: PartSource,
         progress: Callable[[int], None],
+        resumed: Callable[[int], None] | None,
     ) -> None:
         self._session = session
         self._full_key = full_key
         self._shown = shown
         self._source = source
         self._progress = progress
+        self._resumed = resumed
         self._part_count = -(-source.size // source.part_bytes)
         if source.part_bytes < PART_BYTES_MIN or self._part_count > PART_COUNT_MAX:
             raise UsageError(
@@ -133,6 +135,8 @@ class MultipartUpload:
         stored = self._stored.get(index + 1)
         if stored is not None and (stored.size, stored.etag) == (len(part), digest.hex()):
             self._etags[index] = stored.etag
+            if self._resumed is not None:
+                self._resumed(len(part))
         else:
             query = f"partNumber={index + 1}&uploadId={_quoted(self._upload_id)}"
             headers = {"Content-MD5": base64.b64encode(digest).decode("ascii")}
@@ -164,12 +168,12 @@ class MultipartUpload:
         deadline = trio.current_time() + ABORT_TIMEOUT_S
         with trio.CancelScope(deadline=deadline, shield=True):
             try:
-                response = await self._session.send(
+                reply = await self._session.send(
                     "DELETE", self._full_key, shown=self._shown, query=query
                 )
             except SwarmError:
                 return
-            await self._session.discard(response, self._shown)
+            await self._session.discard(reply, self._shown)
 
     async def _repeated(
         self,
@@ -193,7 +197,7 @@ class MultipartUpload:
         *,
         first_byte_timeout_s: float | None = None,
     ) -> Answer:
-        response = await self._session.send(
+        reply = await self._session.send(
             method,
             full_key,
             shown=self._shown,
@@ -202,10 +206,10 @@ class MultipartUpload:
             body=body,
             first_byte_timeout_s=first_byte_timeout_s,
         )
-        if not response.is_success:
-            raise await self._session.error(response, self._shown)
+        if not reply.is_success:
+            raise await self._session.error(reply, self._shown)
         exchange = await self._session.exchange()
-        return await exchange.read_whole(response, self._shown, limit_bytes=ANSWER_BYTES_MAX)
+        return await exchange.read_whole(reply, self._shown, limit_bytes=ANSWER_BYTES_MAX)
 
 
 def _quoted(text: str) -> str:

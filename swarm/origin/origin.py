@@ -121,13 +121,19 @@ class Origin(Protocol):
         bytes are success, others raise ConflictError."""
 
     async def upload(
-        self, key: str, source: PartSource, *, progress: Callable[[int], None]
+        self,
+        key: str,
+        source: PartSource,
+        *,
+        progress: Callable[[int], None],
+        resumed: Callable[[int], None] | None = None,
     ) -> ObjectInfo:
         """Store a large object: one request when it fits in one part, else in parts, several at a
         time. Parts that an interrupted upload left are used again if their bytes are the same.
 
-        `progress` is told the number of further bytes that are safely stored. The object appears
-        whole or not at all. Raises OriginError, AuthError, IntegrityError (the store kept other
+        `progress` is told the number of further bytes that are safely stored; `resumed`, if given,
+        of those among them that were stored by the interrupted upload. The object appears whole or
+        not at all. Raises OriginError, AuthError, IntegrityError (the store kept other
         bytes than it was given) and whatever `source` raises.
         """
 

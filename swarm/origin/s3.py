@@ -13,12 +13,11 @@ import re
 from collections.abc import AsyncIterator, Callable
 from urllib.parse import quote
 
-import httpx
 import trio
 
 from swarm.errors import ConflictError, IntegrityError, NotFoundError, OriginError, UsageError
 from swarm.origin.answers import check_range_answer
-from swarm.origin.exchange import Answer, close_response
+from swarm.origin.exchange import Answer, close_reply
 from swarm.origin.multipart import MultipartUpload
 from swarm.origin.origin import (
     MIB,
@@ -31,6 +30,7 @@ from swarm.origin.origin import (
 from swarm.origin.retry import retry_transient
 from swarm.origin.s3_documents import parse_listing
 from swarm.origin.s3_session import S3Session
+from swarm.origin.transport import Reply
 
 LISTING_BYTES_MAX = 8 * MIB  # 1,000 keys of 1,024 bytes, each byte percent-encoded, and the tags.
 LISTING_KEYS = 1000  # The most that S3 gives in one answer.
@@ -76,19 +76,17 @@ class S3Origin:
         headers = {"Range": f"bytes={offset}-{offset + length - 1}"}
         if etag:
             headers["If-Match"] = f'"{etag}"'
-        response = await self._session.send(
-            "GET", self._full_key(key), shown=shown, headers=headers
-        )
-        if not response.is_success:
-            raise await self._session.error(response, shown)
+        reply = await self._session.send("GET", self._full_key(key), shown=shown, headers=headers)
+        if not reply.is_success:
+            raise await self._session.error(reply, shown)
         exchange = await self._session.exchange()
         try:
-            encoding = check_range_answer(response, offset, length, shown)
+            encoding = check_range_answer(reply, offset, length, shown)
         except OriginError:
-            await close_response(response)
+            await close_reply(reply)
             await exchange.transport.renew()
             raise
-        await exchange.read_body(response, shown, length, sink)
+        await exchange.read_body(reply, shown, length, sink)
         return encoding
 
     async def head(self, key: str) -> ObjectInfo | None:
@@ -126,7 +124,12 @@ class S3Origin:
             )
 
     async def upload(
-        self, key: str, source: PartSource, *, progress: Callable[[int], None]
+        self,
+        key: str,
+        source: PartSource,
+        *,
+        progress: Callable[[int], None],
+        resumed: Callable[[int], None] | None = None,
     ) -> ObjectInfo:
         if source.size <= source.part_bytes:
             payload = await source.read_part(0) if source.size else b""
@@ -134,7 +137,7 @@ class S3Origin:
             progress(len(payload))
         else:
             upload = MultipartUpload(
-                self._session, self._full_key(key), self._shown(key), source, progress
+                self._session, self._full_key(key), self._shown(key), source, progress, resumed
             )
             await upload.run()
         return await self._check_stored(key, source.size)
@@ -159,28 +162,28 @@ class S3Origin:
     ) -> Answer:
         """The answer to a request on an object, read whole; raises what its status means."""
         shown = self._shown(key)
-        response = await self._session.send(
+        reply = await self._session.send(
             method, self._full_key(key), shown=shown, headers=headers, body=body
         )
-        if not response.is_success:
-            raise await self._session.error(response, shown)
+        if not reply.is_success:
+            raise await self._session.error(reply, shown)
         exchange = await self._session.exchange()
-        return await exchange.read_whole(response, shown, limit_bytes=limit_bytes)
+        return await exchange.read_whole(reply, shown, limit_bytes=limit_bytes)
 
     async def _head(self, key: str) -> ObjectInfo:
         shown = self._shown(key)
-        response = await self._session.send("HEAD", self._full_key(key), shown=shown)
-        if response.status_code in (400, 403):
+        reply = await self._session.send("HEAD", self._full_key(key), shown=shown)
+        if reply.status_code in (400, 403):
             # An answer to HEAD has no body and so does not say why; one byte's GET does.
-            await self._session.discard(response, shown)
+            await self._session.discard(reply, shown)
             headers = {"Range": "bytes=0-0"}
-            response = await self._session.send(
+            reply = await self._session.send(
                 "GET", self._full_key(key), shown=shown, headers=headers
             )
-        if not response.is_success:
-            raise await self._session.error(response, shown)
-        await self._session.discard(response, shown)
-        return ObjectInfo(key, _size(response, shown), response.headers.get("etag", "").strip('"'))
+        if not reply.is_success:
+            raise await self._session.error(reply, shown)
+        await self._session.discard(reply, shown)
+        return ObjectInfo(key, _size(reply, shown), reply.headers.get("etag", "").strip('"'))
 
     async def _list_page(self, prefix: str, token: str) -> bytes:
         query = {
@@ -196,11 +199,11 @@ class S3Origin:
         )
 
         async def once() -> bytes:
-            response = await self._session.send("GET", "", shown=self.url, query=text)
-            if not response.is_success:
-                raise await self._session.error(response, self.url)
+            reply = await self._session.send("GET", "", shown=self.url, query=text)
+            if not reply.is_success:
+                raise await self._session.error(reply, self.url)
             exchange = await self._session.exchange()
-            answer = await exchange.read_whole(response, self.url, limit_bytes=LISTING_BYTES_MAX)
+            answer = await exchange.read_whole(reply, self.url, limit_bytes=LISTING_BYTES_MAX)
             return answer.body
 
         return await retry_transient(once, self._settings)
@@ -210,22 +213,22 @@ class S3Origin:
         shown = self._shown(key)
         digest = await trio.to_thread.run_sync(_md5, payload)
         headers = {"Content-MD5": base64.b64encode(digest).decode("ascii")} | condition
-        response = await self._session.send(
+        reply = await self._session.send(
             "PUT", self._full_key(key), shown=shown, headers=headers, body=payload
         )
-        if condition and response.status_code in (409, 412):
-            await self._session.discard(response, shown)
+        if condition and reply.status_code in (409, 412):
+            await self._session.discard(reply, shown)
             return False
-        if condition and response.status_code == 501:
-            return await self._put_if_absent(response, key, payload)
-        if not response.is_success:
-            raise await self._session.error(response, shown)
-        await self._session.discard(response, shown)
+        if condition and reply.status_code == 501:
+            return await self._put_if_absent(reply, key, payload)
+        if not reply.is_success:
+            raise await self._session.error(reply, shown)
+        await self._session.discard(reply, shown)
         return True
 
-    async def _put_if_absent(self, response: httpx.Response, key: str, payload: bytes) -> bool:
+    async def _put_if_absent(self, reply: Reply, key: str, payload: bytes) -> bool:
         """For stores without conditional writes: two writers in the same instant may both win."""
-        await self._session.discard(response, self._shown(key))
+        await self._session.discard(reply, self._shown(key))
         return await self.head(key) is None and await self._put(key, payload, {})
 
     async def _check_stored(self, key: str, size: int) -> ObjectInfo:
@@ -240,10 +243,10 @@ class S3Origin:
         return info
 
 
-def _size(response: httpx.Response, shown: str) -> int:
+def _size(reply: Reply, shown: str) -> int:
     """Bytes of the object, from an answer to HEAD or to a range."""
-    text = response.headers.get("content-range", "").rpartition("/")[2]
-    text = text or response.headers.get("content-length", "")
+    text = reply.headers.get("content-range", "").rpartition("/")[2]
+    text = text or reply.headers.get("content-length", "")
     if not text.isdecimal():
         raise OriginError(f"{shown}: no size in the answer", object_name=shown, is_retryable=False)
     return int(text)

@@ -88,7 +88,7 @@ class BucketFiles:
         """Nothing is sent. Locations of an earlier publication stay if their objects do."""
         stored = await stored_objects(self._origin, {place.key for place in known.values()})
         if known and all(is_stored(place, stored.get(place.key)) for place in known.values()):
-            return Uploaded(known, 0)
+            return Uploaded(known, 0, manifest.total_bytes)
         found: dict[FileDigest, Location] = {}
         for digest, entry in zip(manifest.file_digests, manifest.files, strict=True):
             info = self.objects[entry.path]
@@ -96,7 +96,7 @@ class BucketFiles:
                 # The first of equal files.
                 found.setdefault(digest, Location(info.key, info.size, info.etag or None))
         progress(manifest.total_bytes)
-        return Uploaded(found, 0)
+        return Uploaded(found, 0, manifest.total_bytes)
 
     async def check_unchanged(self) -> None:
         """List again: a store without ETags (a directory) tells a replaced object only here, and

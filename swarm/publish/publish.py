@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import trio
@@ -41,6 +42,7 @@ from swarm.publish.in_place import list_bucket
 from swarm.publish.progress import ProgressMeter
 from swarm.publish.record import Phase, PublishOptions, PublishProgress, PublishResult
 from swarm.publish.source import Source
+from swarm.publish.upload import Uploaded
 from swarm.publish.validate import Validation, validate
 
 KEPT_CHUNK_COUNTS = range(500, 20_001)
@@ -95,7 +97,7 @@ async def _publish(
     manifest = decode_manifest(manifest_bytes)
     record = _record(manifest, origin, options, validation)
     meter.begin(Phase.UPLOAD, total_bytes)
-    uploaded_bytes = await _store(source, origin, manifest, manifest_bytes, record, meter)
+    uploaded = await _store(source, origin, manifest, manifest_bytes, record, meter)
     return PublishResult(
         version=manifest.version,
         name=options.name,
@@ -105,7 +107,8 @@ async def _publish(
         unique_bytes=manifest.unique_bytes,
         chunks=len(manifest.chunks),
         chunk_bytes=chunk_bytes,
-        uploaded_bytes=uploaded_bytes,
+        uploaded_bytes=uploaded.sent_bytes,
+        reused_bytes=uploaded.reused_bytes,
         seconds=time.monotonic() - started_at,
         warnings=validation.warnings,
         skipped=source.skipped,
@@ -172,14 +175,14 @@ async def _store(
     manifest_bytes: bytes,
     record: PublishRecord,
     meter: ProgressMeter,
-) -> int:
-    """Bring everything that is missing to the origin, in order; returns bytes sent."""
+) -> Uploaded:
+    """Bring everything that is missing to the origin, in order; documents count as sent."""
     known = await _known_locations(origin, manifest.version)
     uploaded = await source.store(manifest, known or {}, meter.add)
     await source.check_unchanged()
     meter.begin(Phase.FINISH)
     if known is not None and known == uploaded.locations:
-        return uploaded.sent_bytes
+        return uploaded
     locations_bytes = encode_locations(Locations(uploaded.locations, record))
     await origin.put_document(locations_key(manifest.version), locations_bytes)
     sent_bytes = uploaded.sent_bytes + len(locations_bytes)
@@ -188,7 +191,7 @@ async def _store(
         # Two publishers of the same bytes write the same document: whoever comes second is done.
         await origin.put_document(key, manifest_bytes, is_create_only=True)
         sent_bytes += len(manifest_bytes)
-    return sent_bytes
+    return replace(uploaded, sent_bytes=sent_bytes)
 
 
 async def _known_locations(

@@ -67,6 +67,8 @@ class PublishResult:
     chunk_bytes: int
     # Payload and documents that were stored by this run; 0 if all was there.
     uploaded_bytes: int
+    # Payload that was at the store already: equal files, and parts of an interrupted upload.
+    reused_bytes: int
     seconds: float
     # (stable id, text) pairs.
     warnings: tuple[tuple[str, str], ...]

@@ -47,7 +47,10 @@ class Uploaded:
     """Where all files of a version lie, and what that took."""
 
     locations: Mapping[FileDigest, Location]
+    # Bytes that went to the store.
     sent_bytes: int
+    # Bytes that need not go there: whole objects, and parts of one whose upload was interrupted.
+    reused_bytes: int
 
 
 async def upload_files(
@@ -63,6 +66,7 @@ async def upload_files(
     locations = _planned_locations(manifest, known)
     stored = await stored_objects(origin, {location.key for location in locations.values()})
     missing: list[Upload] = []
+    reused_bytes = 0
     planned: set[FileDigest] = set()
     for index, digest in enumerate(manifest.file_digests):
         location = locations.get(digest)
@@ -71,12 +75,13 @@ async def upload_files(
         planned.add(digest)
         if is_stored(location, stored.get(location.key)):
             progress(location.size)
+            reused_bytes += location.size
             continue
         locations[digest] = Location(file_key(digest), location.size, None)
         missing.append(Upload(file_key(digest), files[manifest.files[index].path], index))
-    sent_bytes = await _send(origin, manifest, missing, progress)
+    stored_bytes, resumed_bytes = await _send(origin, manifest, missing, progress)
     await _check_sizes(origin, missing)
-    return Uploaded(locations, sent_bytes)
+    return Uploaded(locations, stored_bytes - resumed_bytes, reused_bytes + resumed_bytes)
 
 
 async def stored_objects(origin: Origin, keys: set[str]) -> dict[str, ObjectInfo]:
@@ -117,25 +122,30 @@ async def _send(
     manifest: Manifest,
     missing: Sequence[Upload],
     progress: Callable[[int], None],
-) -> int:
-    sent = 0
+) -> tuple[int, int]:
+    """Store all of `missing`; (bytes stored, bytes of them that were there already)."""
+    stored_bytes = resumed_bytes = 0
 
     def stored(size: int) -> None:
-        nonlocal sent
-        sent += size
+        nonlocal stored_bytes
+        stored_bytes += size
         progress(size)
+
+    def resumed(size: int) -> None:
+        nonlocal resumed_bytes
+        resumed_bytes += size
 
     async def send(job: Upload) -> None:
         entry = manifest.files[job.file_index]
         parts = FileParts(job.file, entry, manifest.chunk_bytes)
-        await origin.upload(job.key, parts, progress=stored)
+        await origin.upload(job.key, parts, progress=stored, resumed=resumed)
 
     above = -1
     for limit, at_once in _LANES:
         lane = [job for job in missing if above < job.file.size <= limit]
         await work_through(lane, send, at_once=at_once)
         above = limit
-    return sent
+    return stored_bytes, resumed_bytes
 
 
 async def _check_sizes(origin: Origin, uploads: Iterable[Upload]) -> None:

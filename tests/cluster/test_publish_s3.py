@@ -100,6 +100,7 @@ async def test_a_version_lies_whole_at_the_store_and_twice_sends_nothing(
     assert len(await keys(origin)) == 4
     again = await publish(str(snapshot), origin, PublishOptions(chunk_bytes=CB), ignore)
     assert (again.version, again.uploaded_bytes) == (result.version, 0)
+    assert again.reused_bytes == MIB + 2
 
 
 async def test_a_killed_publication_goes_on_where_it_was(
@@ -121,8 +122,11 @@ async def test_a_killed_publication_goes_on_where_it_was(
     # 60 % of 162 MiB are stored, but for the parts in flight.
     assert first >= 96 * MIB
     assert second <= 162 * MIB - 96 * MIB + 4 * 16 * MIB
+    outcome = json.loads(out)
+    assert outcome["uploaded_bytes"] == second
+    assert outcome["reused_bytes"] >= 96 * MIB - 4 * 16 * MIB
     names = await keys(origin)
-    assert f"versions/{json.loads(out)['version']}/manifest" in names
+    assert f"versions/{outcome['version']}/manifest" in names
     assert len([name for name in names if name.startswith("files/")]) == 6
 
 

@@ -43,6 +43,7 @@ def main(directory: str, origin_url: str, kill_at: float) -> None:
         "version": result.version.hex(),
         "files": result.files,
         "uploaded_bytes": result.uploaded_bytes,
+        "reused_bytes": result.reused_bytes,
         "seconds": result.seconds,
         "rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "open_files": open_files.most,

@@ -313,9 +313,14 @@ class AlteringOrigin:
         self.url = store.origin.url
 
     async def upload(
-        self, key: str, source: PartSource, *, progress: Callable[[int], None]
+        self,
+        key: str,
+        source: PartSource,
+        *,
+        progress: Callable[[int], None],
+        resumed: Callable[[int], None] | None = None,
     ) -> ObjectInfo:
-        info = await self._store.origin.upload(key, source, progress=progress)
+        info = await self._store.origin.upload(key, source, progress=progress, resumed=resumed)
         append(self._store.directory / key)
         return info
 
