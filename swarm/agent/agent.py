@@ -19,12 +19,12 @@ from swarm.agent.accounting import Ledger, Source, Transfer
 from swarm.agent.channel_follower import ChannelFollower
 from swarm.agent.decider import Decider
 from swarm.agent.documents import MANIFEST_BYTES_MAX, ManifestSource
+from swarm.agent.handshaking import DIAL_FAULTS
 from swarm.agent.held_version import HeldVersion
 from swarm.agent.origin_client import OriginClient
 from swarm.agent.origin_fetches import OriginFetches
-from swarm.agent.network_settings import NetworkSettings
 from swarm.agent.peer_network import PeerNetwork
-from swarm.agent.settings import AgentSettings
+from swarm.agent.settings import AgentSettings, network_settings, node_settings
 from swarm.agent.shelf import Shelf
 from swarm.agent.tracker_client import TrackerClient
 from swarm.agent.tracker_session import TrackerSession, VersionFacts
@@ -32,7 +32,6 @@ from swarm.errors import NotFoundError, SwarmError
 from swarm.policy import commands as order
 from swarm.policy import events as fact
 from swarm.policy.node import Node
-from swarm.policy.settings import NodeSettings
 from swarm.protocol.ids import Address, Identity, LeaseId, NodeId, VersionId
 from swarm.protocol.messages import DocumentKind, PeerInfo
 from swarm.protocol.tracker_api import Lease, LeaseProgress, ListenReply
@@ -44,6 +43,9 @@ logger = logging.getLogger(__name__)
 SAMPLE_INTERVAL_S = 0.2
 """Between two looks at the bytes of live transfers: a slow source may be cut after 250 ms at the
 earliest, and the NIC estimate averages over 500 ms."""
+
+SEED_RETRY_S = 5.0
+"""Between two calls of a `--peer` that does not answer: half of what its own restart takes."""
 
 
 class Agent:
@@ -78,7 +80,13 @@ class Agent:
         # Leases as last delivered, less those that ended since.
         self._leases: dict[VersionId, dict[LeaseId, Lease]] = {}
         self.decider = Decider(
-            Node(self._node_settings(), identity.node_id, self._rng),
+            Node(
+                node_settings(
+                    settings, has_origin=origin is not None, has_tracker=tracker is not None
+                ),
+                identity.node_id,
+                self._rng,
+            ),
             observe=self._observe,
             execute=self._execute,
         )
@@ -88,14 +96,16 @@ class Agent:
         self.network = PeerNetwork(
             identity=identity,
             key=settings.cluster_key or bytes(32),
-            settings=self._network_settings(),
+            settings=network_settings(settings),
             store_versions=self.shelf.stores,
             emit=self.decider.emit,
             documents=self._document,
+            problem=self._version_problem,
+            on_peers=self._peers_named,
         )
         self.fetches = (
             OriginFetches(
-                origin, self.shelf.held, emit=self.decider.emit, on_problem=self._origin_problem
+                origin, self.shelf.held, emit=self.decider.emit, on_problem=self._version_problem
             )
             if origin is not None
             else None
@@ -118,6 +128,8 @@ class Agent:
                 nursery.start_soon(self.session.listen_forever)
             else:
                 self.decider.emit(fact.TrackerLost())
+            for seed in self.settings.peers:
+                nursery.start_soon(self._call_seed, seed)
             task_status.started(bound)
 
     async def leave(self) -> None:
@@ -159,7 +171,7 @@ class Agent:
                 for transfer, received_bytes in event.received:
                     self.ledger.sampled(transfer, received_bytes)
             case fact.PeerConnected():
-                self._neighbours[event.peer.node_id] = event.peer
+                self._peer_connected(event.peer)
             case fact.PeerLost():
                 self._neighbours.pop(event.peer, None)
             case fact.HandoutReceived():
@@ -178,6 +190,28 @@ class Agent:
             self.ledger.verified(event.transfer, event.version, length, now)
         elif event.transfer is not None:
             self.ledger.duplicate(event.transfer, length)
+
+    def _peer_connected(self, peer: PeerInfo) -> None:
+        """Without a tracker neighbours learn of each other through us."""
+        if self.session is None or self.session.is_lost:
+            self.network.send_peers(peer.node_id, tuple(self._neighbours.values()))
+            for node in self._neighbours:
+                self.network.send_peers(node, (peer,))
+        self._neighbours[peer.node_id] = peer
+        self._known[peer.node_id] = peer
+
+    def _peers_named(self, _: NodeId, peers: tuple[PeerInfo, ...]) -> None:
+        for version in self.shelf.wanted:
+            self.decider.emit(fact.HandoutReceived(version, peers))
+
+    async def _call_seed(self, address: Address) -> None:
+        """Keep a link to an agent that was named by address alone; it may start after us."""
+        while True:
+            try:
+                await self.network.call(address)
+            except DIAL_FAULTS as error:
+                logger.info("peer %s: %s", address, error)
+            await trio.sleep(SEED_RETRY_S)
 
     def _opened(self, held: HeldVersion) -> None:
         lengths = held.manifest.lengths
@@ -213,7 +247,7 @@ class Agent:
         if self.session is not None:
             self.session.poke()
 
-    def _origin_problem(self, version: VersionId, error: SwarmError) -> None:
+    def _version_problem(self, version: VersionId, error: SwarmError) -> None:
         self.shelf.problems[version] = error
 
     # ---- what to do
@@ -373,26 +407,3 @@ class Agent:
             except SwarmError:
                 continue
         raise NotFoundError("no peer has the manifest")
-
-    def _node_settings(self) -> NodeSettings:
-        return NodeSettings(
-            nic_bytes_per_s=self.settings.nic_bytes_per_s or 0.0,
-            uplink_bytes_per_s=self.settings.uplink_bytes_per_s or 0.0,
-            flow_cap_bytes_per_s=self.settings.flow_cap_bytes_per_s or 0.0,
-            has_origin=self._origin is not None,
-            has_tracker=self._tracker is not None,
-            origin_after_s=self.settings.origin_after_s,
-            zone=self.settings.zone,
-            rack=self.settings.rack,
-        )
-
-    def _network_settings(self) -> NetworkSettings:
-        return NetworkSettings(
-            listen=self.settings.listen,
-            advertise=self.settings.advertise,
-            zone=self.settings.zone,
-            rack=self.settings.rack,
-            nic_bytes_per_s=self.settings.nic_bytes_per_s or 0,
-            uplink_bytes_per_s=self.settings.uplink_bytes_per_s,
-            downlink_bytes_per_s=self.settings.downlink_bytes_per_s,
-        )

@@ -48,9 +48,10 @@ class HandshakeDesk:
         self._generations: dict[NodeId, int] = {}
 
     async def open(
-        self, stream: FrameStream, kind: LinkKind, expected: Identity
+        self, stream: FrameStream, kind: LinkKind, expected: Identity | None
     ) -> tuple[Hello, float]:
-        """As the side that dialled: the peer, and the round trip in seconds."""
+        """As the side that dialled: the peer, and the round trip in seconds. `expected` None
+        takes whoever is there."""
         machine = Handshake(
             Role.OPENER,
             self._hello(kind),

@@ -68,6 +68,18 @@ class Neighbours:
         self._dialling[node] = peer
         self._nursery.start_soon(self._dial, peer)
 
+    async def call(self, address: Address) -> None:
+        """Dial an address whose agent is not known yet, and serve the link until it ends; raises
+        one of `DIAL_FAULTS` if there is none."""
+        async with self._dials:
+            sock = await sockets.dial(address, self._settings.connect_timeout_s)
+        stream = FrameStream(sock)
+        try:
+            hello, rtt_s = await self._desk.open(stream, LinkKind.CONTROL, None)
+            await self._serve(stream, hello, address, is_outgoing=True, rtt_s=rtt_s)
+        finally:
+            stream.close()
+
     def disconnect(self, node: NodeId, detail: str) -> None:
         link = self.links.get(node)
         if link is not None:

@@ -228,6 +228,12 @@ class PeerNetwork:
             case _:
                 assert_never(command)
 
+    async def call(self, address: Address) -> None:
+        """Dial an agent by its address alone (a seed), and serve the link until it ends; raises
+        one of `DIAL_FAULTS` if nobody of this cluster answers."""
+        assert self._running is not None, "the network does not run"
+        await self._running.neighbours.call(address)
+
     def send_peers(self, node: NodeId, peers: tuple[PeerInfo, ...]) -> None:
         """Name agents to a neighbour (peer exchange)."""
         if self._running is not None:

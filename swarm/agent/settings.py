@@ -1,10 +1,15 @@
-"""What an agent is told at its start; `swarm.config` fills it from flags, environment and file."""
+"""What an agent is told at its start; the command line fills it from flags, environment and file.
+
+`node_settings` and `network_settings` hand each room its part, where 0 stands for "not given".
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from swarm.agent.network_settings import NetworkSettings
+from swarm.policy.settings import NodeSettings
 from swarm.protocol.ids import Address
 
 STALL_TIMEOUT_S = 120.0
@@ -57,3 +62,30 @@ class AgentSettings:
     cluster_key: bytes | None = None
     stall_timeout_s: float = STALL_TIMEOUT_S
     leave_grace_s: float = LEAVE_GRACE_S
+
+
+def node_settings(settings: AgentSettings, *, has_origin: bool, has_tracker: bool) -> NodeSettings:
+    """The policy's part."""
+    return NodeSettings(
+        nic_bytes_per_s=settings.nic_bytes_per_s or 0.0,
+        uplink_bytes_per_s=settings.uplink_bytes_per_s or 0.0,
+        flow_cap_bytes_per_s=settings.flow_cap_bytes_per_s or 0.0,
+        has_origin=has_origin,
+        has_tracker=has_tracker,
+        origin_after_s=settings.origin_after_s,
+        zone=settings.zone,
+        rack=settings.rack,
+    )
+
+
+def network_settings(settings: AgentSettings) -> NetworkSettings:
+    """The peer network's part."""
+    return NetworkSettings(
+        listen=settings.listen,
+        advertise=settings.advertise,
+        zone=settings.zone,
+        rack=settings.rack,
+        nic_bytes_per_s=settings.nic_bytes_per_s or 0,
+        uplink_bytes_per_s=settings.uplink_bytes_per_s,
+        downlink_bytes_per_s=settings.downlink_bytes_per_s,
+    )
