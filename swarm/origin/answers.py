@@ -15,21 +15,22 @@ from swarm.errors import (
     OriginThrottledError,
     SwarmError,
 )
+from swarm.origin.transport import Reply
 
 RETRY_AFTER_S_MAX = 3600.0  # A longer wish is a misconfigured server's.
 
 
-def check_range_answer(response: httpx.Response, offset: int, length: int, shown: str) -> str:
+def check_range_answer(reply: Reply, offset: int, length: int, shown: str) -> str:
     """The Content-Encoding of an answer that has the right head for `[offset, offset + length)`;
     raises OriginAnswerError."""
-    encoding = content_encoding(response)
+    encoding = content_encoding(reply.headers)
     wanted = f"bytes {offset}-{offset + length - 1}"
-    if response.status_code != 206:
-        problem = f"status {response.status_code} instead of 206"
-    elif not (got := response.headers.get("content-range", "")).startswith(wanted + "/"):
+    if reply.status_code != 206:
+        problem = f"status {reply.status_code} instead of 206"
+    elif not (got := reply.headers.get("content-range", "")).startswith(wanted + "/"):
         problem = f"Content-Range {got[:60]!r} instead of '{wanted}/…'"
-    elif response.headers.get("content-length", str(length)) != str(length):
-        problem = f"{response.headers['content-length'][:20]} bytes instead of {length}"
+    elif reply.headers.get("content-length", str(length)) != str(length):
+        problem = f"{reply.headers['content-length'][:20]} bytes instead of {length}"
     else:
         return encoding
     if encoding:
@@ -99,15 +100,15 @@ def parse_date(text: str) -> datetime | None:
     return date if date.tzinfo else date.replace(tzinfo=UTC)
 
 
-def content_encoding(response: httpx.Response) -> str:
+def content_encoding(headers: httpx.Headers) -> str:
     """The Content-Encoding if it says that the body is not the object's bytes, else ""."""
-    encoding = response.headers.get("content-encoding", "").strip().lower()[:60]
+    encoding = headers.get("content-encoding", "").strip().lower()[:60]
     return "" if encoding in ("identity", "aws-chunked", "identity,aws-chunked") else encoding
 
 
-def wrong_body(response: httpx.Response, shown: str, got: str) -> OriginAnswerError:
+def wrong_body(headers: httpx.Headers, shown: str, got: str) -> OriginAnswerError:
     """A body that is not the bytes that were asked for."""
-    encoding = content_encoding(response)
+    encoding = content_encoding(headers)
     also = f", re-encoded (Content-Encoding: {encoding})" if encoding else ""
     return OriginAnswerError(
         f"{shown}: wrong body: {got}{also}", content_encoding=encoding, object_name=shown

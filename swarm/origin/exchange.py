@@ -10,21 +10,22 @@ from __future__ import annotations
 import math
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-import httpcore
+import h11
 import httpx
 import trio
 
 from swarm.errors import OriginError
 from swarm.origin.answers import content_encoding, wrong_body
 from swarm.origin.origin import OriginSettings, RangeSink
-from swarm.origin.transport import OriginTransport
+from swarm.origin.transport import OriginTransport, ProxyRefusedError, Reply
 
 ERROR_BODY_BYTES_MAX = 64 * 1024  # An S3 error is under 2 KiB; a proxy's page may be larger.
-CLOSE_TIMEOUT_S = 1.0
+BROKEN = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, h11.ProtocolError)
+# How a connection fails.
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,44 +45,36 @@ class Exchange:
         self.transport = transport
 
     async def start(
-        self, request: httpx.Request, shown: str, *, first_byte_timeout_s: float | None = None
-    ) -> httpx.Response:
-        """Send, and wait for the answer's head; the caller closes the response. Raises
-        OriginError."""
-        settings = self.settings
-        patience_s = first_byte_timeout_s or settings.first_byte_timeout_s
-        request.extensions["timeout"] = {
-            "connect": settings.connect_timeout_s,
-            "read": patience_s,
-            "write": settings.idle_timeout_s,
-            "pool": settings.connect_timeout_s,
-        }
+        self,
+        request: httpx.Request,
+        shown: str,
+        *,
+        body: bytes = b"",
+        first_byte_timeout_s: float | None = None,
+    ) -> Reply:
+        """Send, and wait for the answer's head; the caller closes the reply. Raises OriginError."""
+        patience_s = first_byte_timeout_s or self.settings.first_byte_timeout_s
         try:
-            return await self.transport.handle_async_request(request)
-        except httpcore.ReadTimeout as error:
+            return await self.transport.send(request, body, first_byte_timeout_s=patience_s)
+        except trio.TooSlowError as error:
             await self.transport.renew()
             raise OriginError(
                 f"{shown}: no answer within {patience_s:g} s", object_name=shown, is_retryable=True
             ) from error
-        except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
+        except (*BROKEN, ProxyRefusedError) as error:
             await self.transport.renew()
             raise _transport_error(error, shown) from error
-        except httpcore.ProxyError as error:
-            raise OriginError(
-                f"{shown}: the proxy refused: {error}", object_name=shown, is_retryable=True
-            ) from error
 
-    async def read_whole(self, response: httpx.Response, shown: str, *, limit_bytes: int) -> Answer:
-        """The body of a small answer; closes the response. Raises OriginError, also if the body was
+    async def read_whole(self, reply: Reply, shown: str, *, limit_bytes: int) -> Answer:
+        """The body of a small answer; closes the reply. Raises OriginError, also if the body was
         re-encoded."""
-        if response.is_success and content_encoding(response):
-            await close_response(response)
-            raise wrong_body(response, shown, "not as it is stored")
+        if reply.is_success and content_encoding(reply.headers):
+            await close_reply(reply)
+            raise wrong_body(reply.headers, shown, "not as it is stored")
         pieces: list[memoryview] = []
-        room = limit_bytes
 
         async def keep(offset: int, piece: memoryview) -> None:
-            if offset + len(piece) > room:
+            if offset + len(piece) > limit_bytes:
                 raise OriginError(
                     f"{shown} is larger than {limit_bytes} bytes, which it should never be",
                     object_name=shown,
@@ -89,46 +82,41 @@ class Exchange:
                 )
             pieces.append(piece)
 
-        await self.read_body(response, shown, None, keep, length_expected=limit_bytes)
-        return Answer(response.status_code, response.headers, b"".join(pieces))
+        await self.read_body(reply, shown, None, keep, length_expected=limit_bytes)
+        return Answer(reply.status_code, reply.headers, b"".join(pieces))
 
-    async def read_rest(self, response: httpx.Response, shown: str) -> bytes:
-        """What a small answer says beyond its status, b"" if that cannot be had; closes the
-        response. A response that is closed unread costs its connection."""
+    async def read_rest(self, reply: Reply, shown: str) -> bytes:
+        """What a small answer says beyond its status, b"" if that cannot be had; closes the reply.
+        A reply that is closed unread costs its connection."""
         try:
             limit = ERROR_BODY_BYTES_MAX
-            return (await self.read_whole(response, shown, limit_bytes=limit)).body
+            return (await self.read_whole(reply, shown, limit_bytes=limit)).body
         except OriginError:
             return b""
 
     async def read_body(
         self,
-        response: httpx.Response,
+        reply: Reply,
         shown: str,
         length: int | None,
         sink: RangeSink,
         *,
-        length_expected: int | None = None,
+        length_expected: int = 0,
     ) -> None:
-        """Give the body to `sink`; closes the response. `length` is what it must have, None if any
-        will do (then `length_expected` sizes the deadline). Raises OriginError."""
+        """Give the body to `sink`; closes the reply. `length` is what it must have, None if any
+        will do (then `length_expected` sizes the deadline). Raises OriginError, and what the sink
+        raises."""
         done = 0
-        assert isinstance(response.stream, httpx.AsyncByteStream)
         try:
             with trio.CancelScope() as scope:
-                deadline = BodyDeadline(scope, self.settings, length or length_expected or 0)
-                pieces = response.stream.__aiter__()
-                try:
-                    async for piece in pieces:
-                        if length is not None and done + len(piece) > length:
-                            raise wrong_body(response, shown, f"more than {length} bytes")
-                        deadline.received(len(piece))
-                        with deadline.paused():
-                            await sink(done, memoryview(piece))
-                        done += len(piece)
-                except BaseException:
-                    await _unwind(response, pieces)
-                    raise
+                deadline = BodyDeadline(scope, self.settings, length or length_expected)
+                while piece := await reply.read_some():
+                    if length is not None and done + len(piece) > length:
+                        raise wrong_body(reply.headers, shown, f"more than {length} bytes")
+                    deadline.received(len(piece))
+                    with deadline.paused():
+                        await sink(done, memoryview(piece))
+                    done += len(piece)
             if scope.cancelled_caught:
                 raise OriginError(
                     f"{shown}: the body stalled after {done} bytes",
@@ -136,24 +124,16 @@ class Exchange:
                     is_retryable=True,
                 )
             if length is not None and done < length:
-                raise wrong_body(response, shown, f"{done} of {length} bytes")
-        except (httpcore.NetworkError, httpcore.ProtocolError) as error:
+                raise wrong_body(reply.headers, shown, f"{done} of {length} bytes")
+        except BROKEN as error:
             await self.transport.renew()
-            raise wrong_body(
-                response, shown, f"cut after {done} bytes" + (f" of {length}" if length else "")
-            ) from error
-        except httpcore.TimeoutException as error:
-            await self.transport.renew()
-            raise OriginError(
-                f"{shown}: the body stalled after {done} bytes",
-                object_name=shown,
-                is_retryable=True,
-            ) from error
+            of = f" of {length}" if length else ""
+            raise wrong_body(reply.headers, shown, f"cut after {done} bytes{of}") from error
         except OriginError:
             await self.transport.renew()
             raise
         finally:
-            await close_response(response)
+            await close_reply(reply)
 
     async def aclose(self) -> None:
         await self.transport.aclose()
@@ -197,26 +177,10 @@ class BodyDeadline:
         self._scope.deadline = min(self._idle_at, self._end_at)
 
 
-async def _unwind(response: httpx.Response, pieces: AsyncIterator[bytes]) -> None:
-    """End the iteration of a body in the middle.
-
-    httpcore's body is a chain of generators. One that is dropped halfway is finished by the
-    garbage collector, in some other task; so the connection is closed below it, and its next read
-    ends them all here and now.
-    """
-    stream = response.extensions.get("network_stream")
-    with trio.CancelScope(deadline=trio.current_time() + CLOSE_TIMEOUT_S, shield=True):
-        if isinstance(stream, httpcore.AsyncNetworkStream):
-            await stream.aclose()
-        with suppress(httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException):
-            async for _ in pieces:
-                pass
-
-
-async def close_response(response: httpx.Response) -> None:
+async def close_reply(reply: Reply) -> None:
     """Give the connection back, or close it if the body was not read to its end."""
-    with trio.CancelScope(deadline=trio.current_time() + CLOSE_TIMEOUT_S, shield=True):
-        await response.aclose()
+    with trio.CancelScope(shield=True):
+        await reply.aclose()
 
 
 def is_name_unknown(error: BaseException | None) -> bool:

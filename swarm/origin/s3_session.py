@@ -10,7 +10,6 @@ holds what the store sent beyond its one-word code: S3 repeats keys and signatur
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -21,13 +20,12 @@ from swarm.errors import AuthError, NotFoundError, OriginError, SwarmError
 from swarm.origin.answers import parse_date, status_error
 from swarm.origin.credentials import CredentialSource, CredentialTriple
 from swarm.origin.exchange import Exchange, is_name_unknown
-from swarm.origin.origin import MIB, OriginSettings
+from swarm.origin.origin import OriginSettings
 from swarm.origin.s3_address import S3Address, s3_address
 from swarm.origin.s3_signing import signed_headers
-from swarm.origin.transport import OriginTransport
+from swarm.origin.transport import OriginTransport, Reply
 
 REQUESTS_MAX = 3
-WRITE_SLICE_BYTES = MIB  # Each slice of a body has a write deadline of its own.
 CLOCK_TOLERANCE_S = 60.0  # S3 accepts 15 minutes; a smaller difference is not what is wrong.
 CORRECTABLE = frozenset({301, 307, 400, 401, 403})  # Statuses that may mean one of the three.
 EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
@@ -74,8 +72,8 @@ class S3Session:
         headers: dict[str, str] | None = None,
         body: bytes = b"",
         first_byte_timeout_s: float | None = None,
-    ) -> httpx.Response:
-        """The response to a request, successful or not, its body unread; the caller closes it.
+    ) -> Reply:
+        """The reply to a request, successful or not, its body unread; the caller closes it.
 
         Raises OriginError for what happens below HTTP, and AuthError, when there are no
         credentials.
@@ -83,33 +81,31 @@ class S3Session:
         exchange = await self.exchange()
         for request_count in range(1, REQUESTS_MAX + 1):
             triple = None if self.settings.is_anonymous else await self._credentials.current()
-            request = self._request(method, key, query, headers or {}, body, triple)
+            request = self._request(method, key, query, headers or {}, len(body), triple)
             try:
-                response = await exchange.start(
-                    request, shown, first_byte_timeout_s=first_byte_timeout_s
+                reply = await exchange.start(
+                    request, shown, body=body, first_byte_timeout_s=first_byte_timeout_s
                 )
             except OriginError as error:
                 if request_count < REQUESTS_MAX and self._use_path_style(error):
                     continue
                 raise
-            if response.status_code not in CORRECTABLE or request_count == REQUESTS_MAX:
-                return response
-            body = await exchange.read_rest(response, shown)
-            if not await self._correct(response, body, triple):
+            if reply.status_code not in CORRECTABLE or request_count == REQUESTS_MAX:
+                return reply
+            body = await exchange.read_rest(reply, shown)
+            if not await self._correct(reply, body, triple):
                 # Read once more by the caller, for the error.
-                return httpx.Response(
-                    response.status_code, headers=response.headers, stream=_Kept(body)
-                )
+                return Reply(reply.status_code, reply.headers, kept=body)
         raise AssertionError("the last request returns")
 
-    async def error(self, response: httpx.Response, shown: str) -> SwarmError:
-        """What an unsuccessful response means; closes it."""
+    async def error(self, reply: Reply, shown: str) -> SwarmError:
+        """What an unsuccessful reply means; closes it."""
         exchange = await self.exchange()
-        body = await exchange.read_rest(response, shown)
+        body = await exchange.read_rest(reply, shown)
         code = _code(body)
-        status = response.status_code
+        status = reply.status_code
         if status in (301, 307, 308) or code in REGION_CODES:
-            return self._region_error(response, body)
+            return self._region_error(reply, body)
         if code in EXPIRED_CODES:
             return AuthError(
                 f"{shown}: the AWS credentials have expired ({status} {code})",
@@ -117,7 +113,7 @@ class S3Session:
                 hint="renew them; a role or profile is renewed without a restart",
             )
         if code in SKEW_CODES:
-            minutes = abs(_clock_difference_s(response)) / 60
+            minutes = abs(_clock_difference_s(reply)) / 60
             return AuthError(
                 f"{shown}: this computer's clock differs by ~{minutes:.0f} min from the store's "
                 f"({status} {code})",
@@ -131,16 +127,16 @@ class S3Session:
                 hint="check the name and the endpoint",
             )
         if code in REJECTED_CODES:
-            return status_error(403, response.headers, shown, code)
+            return status_error(403, reply.headers, shown, code)
         if code in THROTTLE_CODES:
-            return status_error(503, response.headers, shown, code)
+            return status_error(503, reply.headers, shown, code)
         if code in TRANSIENT_CODES:
-            return status_error(500, response.headers, shown, code)
-        return status_error(status, response.headers, shown, code)
+            return status_error(500, reply.headers, shown, code)
+        return status_error(status, reply.headers, shown, code)
 
-    async def discard(self, response: httpx.Response, shown: str) -> None:
+    async def discard(self, reply: Reply, shown: str) -> None:
         """Read what is left of a small answer, so that its connection can be used again."""
-        await (await self.exchange()).read_rest(response, shown)
+        await (await self.exchange()).read_rest(reply, shown)
 
     async def aclose(self) -> None:
         if self._exchange is not None:
@@ -159,7 +155,7 @@ class S3Session:
         key: str,
         query: str,
         headers: dict[str, str],
-        body: bytes,
+        body_bytes: int,
         triple: CredentialTriple | None,
     ) -> httpx.Request:
         assert self._address is not None
@@ -178,21 +174,18 @@ class S3Session:
             )
         complete |= {"Accept-Encoding": "identity", "User-Agent": "weightswarm"}
         if method in ("PUT", "POST"):
-            complete["Content-Length"] = str(len(body))
-        content = _slices(body) if body else None
-        return httpx.Request(method, url, headers=complete, content=content)
+            complete["Content-Length"] = str(body_bytes)
+        return httpx.Request(method, url, headers=complete)
 
-    async def _correct(
-        self, response: httpx.Response, body: bytes, triple: CredentialTriple | None
-    ) -> bool:
+    async def _correct(self, reply: Reply, body: bytes, triple: CredentialTriple | None) -> bool:
         """Whether something was corrected, so that the request is worth sending again."""
         code = _code(body)
-        if self._use_region(_told_region(response, body)):
+        if self._use_region(_told_region(reply, body)):
             return True
-        is_clock_suspect = code in SKEW_CODES or (not code and response.status_code == 403)
-        if is_clock_suspect and self._use_clock(_clock_difference_s(response)):
+        is_clock_suspect = code in SKEW_CODES or (not code and reply.status_code == 403)
+        if is_clock_suspect and self._use_clock(_clock_difference_s(reply)):
             return True
-        is_rejected = not code or code in REJECTED_CODES or response.status_code in (401, 403)
+        is_rejected = not code or code in REJECTED_CODES or reply.status_code in (401, 403)
         return triple is not None and is_rejected and await self._credentials.replace(triple)
 
     def _use_region(self, region: str) -> bool:
@@ -218,12 +211,12 @@ class S3Session:
         self._address = replace(address, is_path_style=True)
         return True
 
-    def _region_error(self, response: httpx.Response, body: bytes) -> OriginError:
+    def _region_error(self, reply: Reply, body: bytes) -> OriginError:
         assert self._address is not None
-        told = _told_region(response, body)
+        told = _told_region(reply, body)
         return OriginError(
             f"bucket {self._bucket!r} does not answer for region {self._address.region!r} "
-            f"({response.status_code}); "
+            f"({reply.status_code}); "
             + (f"it names region {told!r}" if told else "it names no other region"),
             object_name=self._bucket,
             hint="set AWS_REGION to the bucket's region, and AWS_ENDPOINT_URL_S3 only if it is not "
@@ -232,39 +225,23 @@ class S3Session:
         )
 
 
-class _Kept(httpx.AsyncByteStream):
-    """A body that has been read already."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        yield self._body
-
-
-async def _slices(body: bytes) -> AsyncIterator[bytes]:
-    view = memoryview(body)
-    for start in range(0, len(body), WRITE_SLICE_BYTES):
-        yield bytes(view[start : start + WRITE_SLICE_BYTES])
-
-
 def _code(body: bytes) -> str:
     """The store's word for an error, "" if it has none."""
     match = re.search(rb"<Code>([A-Za-z0-9.]{1,64})</Code>", body)
     return match[1].decode("ascii") if match else ""
 
 
-def _told_region(response: httpx.Response, body: bytes) -> str:
+def _told_region(reply: Reply, body: bytes) -> str:
     """The region that an answer about a wrong region names, else ""."""
-    if response.status_code not in (301, 307, 400):
+    if reply.status_code not in (301, 307, 400):
         return ""
-    told = response.headers.get("x-amz-bucket-region", "")
+    told = reply.headers.get("x-amz-bucket-region", "")
     if not told and (match := re.search(rb"<Region>([a-z0-9-]{1,32})</Region>", body)):
         told = match[1].decode("ascii")
     return told if re.fullmatch(r"[a-z0-9-]{1,32}", told) else ""
 
 
-def _clock_difference_s(response: httpx.Response) -> float:
+def _clock_difference_s(reply: Reply) -> float:
     """Seconds that the store's clock is ahead of ours; 0 if it does not say."""
-    date = parse_date(response.headers.get("date", ""))
+    date = parse_date(reply.headers.get("date", ""))
     return 0.0 if date is None else (date - datetime.now(UTC)).total_seconds()

@@ -1,220 +1,260 @@
-"""The connections below an origin: httpx requests over httpcore, with two changes.
-
-**Wide reads.** httpcore asks its stream for 64 KiB at a time. Asking for 1 MiB takes what the
-kernel holds in one call; `benchmarks.s3_single` measures both in one run.
+"""The connections below an origin: dialled, kept for a while, given up after a failure.
 
 **New connections after a failure.** A store spreads over many addresses, and a connection that
-failed says something about the one behind it. `renew` retires the pool: requests in flight keep
-their connections, later ones open new ones after a fresh look-up of the name.
+failed says something about the one behind it. After `renew` no earlier connection is used again:
+later requests dial, after a fresh look-up of the name.
 
-Proxies come from the environment, for origins alone. What the libraries log about requests could
-hold a signature or a token, so it is dropped whatever level the process logs at.
+**Proxies** come from the environment, for origins alone: a tunnel for https, whole URLs for http.
+
+What other libraries log about requests could hold a signature or a token, so it is dropped whatever
+level the process logs at.
 """
 
 from __future__ import annotations
 
+import base64
 import logging
 import os
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-import httpcore
+import h11
 import httpx
 import trio
 
-from swarm.origin.origin import MIB, OriginSettings
+from swarm.origin.connection import OriginConnection
+from swarm.origin.origin import OriginSettings
 from swarm.origin.proxy_environment import proxy_for
 
-READ_BYTES = MIB  # What one receive may take; see the module.
 KEEP_ALIVE_S = 15.0  # Below the 20 s after which S3 closes an idle connection.
-SOCKET_OPTION = (
-    tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
-)
+TUNNEL_READ_BYTES = 4096
 
 for _name in ("httpx", "httpcore", "botocore", "urllib3"):
     logging.getLogger(_name).setLevel(logging.WARNING)
 
 
-class WideStream(httpcore.AsyncNetworkStream):
-    """A network stream that reads at least `read_bytes` when it is asked for less."""
-
-    def __init__(self, stream: httpcore.AsyncNetworkStream, read_bytes: int) -> None:
-        self._stream = stream
-        self._read_bytes = read_bytes
-        self._is_closed = False
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return await self._stream.read(max(max_bytes, self._read_bytes), timeout)
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        await self._stream.write(buffer, timeout)
-
-    async def aclose(self) -> None:
-        self._is_closed = True
-        await self._stream.aclose()
-
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        inner = await self._stream.start_tls(ssl_context, server_hostname, timeout)
-        return WideStream(inner, self._read_bytes)
-
-    def get_extra_info(self, info: str) -> object:
-        if info == "is_readable" and self._is_closed:
-            return True  # A pool asks this before it uses a connection again; its end is readable.
-        return self._stream.get_extra_info(info)
+class ProxyRefusedError(Exception):
+    """The proxy did not open a tunnel; says its status."""
 
 
-class WideBackend(httpcore.AsyncNetworkBackend):
-    """Opens `WideStream`s on trio."""
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a connection leads."""
 
-    def __init__(self, read_bytes: int) -> None:
-        self._backend = httpcore.TrioBackend()
-        self._read_bytes = read_bytes
+    scheme: str
+    host: str
+    port: int
+    # URL of the proxy in between, "" for none. May hold a password: never shown.
+    proxy: str
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        stream = await self._backend.connect_tcp(host, port, timeout, local_address, socket_options)
-        return WideStream(stream, self._read_bytes)
-
-    async def sleep(self, seconds: float) -> None:
-        await trio.sleep(seconds)
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether a proxy reads the requests themselves, as it does without TLS."""
+        return bool(self.proxy) and self.scheme == "http"
 
 
-class _Generation:
-    """One pool of connections and how many exchanges use it; closed when retired and unused."""
+class Reply:
+    """An answer whose head is here; its body is read by `read_some`. Close it in any case."""
 
-    def __init__(self, pool: httpcore.AsyncConnectionPool) -> None:
-        self.pool = pool
-        self._user_count = 0
-        self._is_retired = False
+    def __init__(self, status_code: int, headers: httpx.Headers, *, kept: bytes = b"") -> None:
+        """With `kept` a body that has been read already."""
+        self.status_code = status_code
+        self.headers = headers
+        self._kept = kept
+        self._lent: _Lent | None = None
 
-    def enter(self) -> None:
-        self._user_count += 1
+    @classmethod
+    def over(cls, status_code: int, headers: httpx.Headers, lent: _Lent) -> Reply:
+        """An answer whose body is still on its connection."""
+        reply = cls(status_code, headers)
+        reply._lent = lent
+        return reply
 
-    async def leave(self) -> None:
-        self._user_count -= 1
-        await self._close_if_unused()
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status_code < 300
 
-    async def retire(self) -> None:
-        self._is_retired = True
-        await self._close_if_unused()
-
-    async def _close_if_unused(self) -> None:
-        if self._is_retired and self._user_count == 0:
-            await self.pool.aclose()
-
-
-class _Body(httpx.AsyncByteStream):
-    """The body of an answer; leaves its generation once closed."""
-
-    def __init__(self, response: httpcore.Response, generation: _Generation) -> None:
-        self._response = response
-        self._generation: _Generation | None = generation
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._response.aiter_stream()
+    async def read_some(self) -> bytes:
+        """Further bytes of the body as they came over the wire, b"" after the last."""
+        if self._lent is not None:
+            return await self._lent.connection.read_some()
+        piece, self._kept = self._kept, b""
+        return piece
 
     async def aclose(self) -> None:
-        generation, self._generation = self._generation, None
-        if generation is not None:
-            try:
-                await self._response.aclose()
-            finally:
-                await generation.leave()
+        """Give the connection back, or close it if the body was not read to its end."""
+        lent, self._lent = self._lent, None
+        if lent is not None:
+            await lent.transport.take_back(lent)
 
 
-class OriginTransport(httpx.AsyncBaseTransport):
-    """See the module. Raises httpcore's errors; `swarm.origin.exchange` translates them."""
+@dataclass(frozen=True, slots=True)
+class _Lent:
+    """A connection in use."""
+
+    transport: OriginTransport
+    target: Target
+    connection: OriginConnection
+
+
+class OriginTransport:
+    """See the module. Owned by one origin. Raises what sockets, trio and h11 raise."""
 
     def __init__(
         self,
         settings: OriginSettings,
         *,
         ca_bundle: str = "",
-        read_bytes: int = READ_BYTES,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         self._settings = settings
         self._ca_bundle = ca_bundle
-        self._read_bytes = read_bytes
         self._environment = environment
         self._ssl_context: ssl.SSLContext | None = None
-        # By URL of the proxy, "" for none.
-        self._generations: dict[str, _Generation] = {}
+        self._generation = 0
+        # The last one was used last.
+        self._idle: dict[Target, list[OriginConnection]] = {}
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        url = request.url
-        generation = self._generation(self._proxy(url))
-        generation.enter()
-        try:
-            response = await generation.pool.handle_async_request(
-                httpcore.Request(
-                    method=request.method,
-                    url=httpcore.URL(
-                        scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
-                    ),
-                    headers=request.headers.raw,
-                    content=request.stream,
-                    extensions=request.extensions,
+    async def send(
+        self, request: httpx.Request, body: bytes, *, first_byte_timeout_s: float
+    ) -> Reply:
+        """Send a request and wait for the head of its answer."""
+        target = self._target(request.url)
+        connection = await self._pick_idle(target)
+        if connection is not None and request.method != "POST":
+            try:
+                return await self._send_over(
+                    connection, target, request, body, first_byte_timeout_s
                 )
-            )
-        except BaseException:
-            with trio.CancelScope(shield=True):
-                await generation.leave()
-            raise
-        return httpx.Response(
-            status_code=response.status,
-            headers=response.headers,
-            stream=_Body(response, generation),
-            extensions=response.extensions,
-        )
+            except (ConnectionError, trio.BrokenResourceError, h11.RemoteProtocolError):
+                # The other side closed it at the same moment; that is no failure of the origin.
+                connection = None
+        if connection is None:
+            connection = OriginConnection(await self._dial(target), self._generation)
+        return await self._send_over(connection, target, request, body, first_byte_timeout_s)
+
+    async def take_back(self, lent: _Lent) -> None:
+        """Keep a connection for the next request, if it is good for one."""
+        connection = lent.connection
+        if connection.is_reusable and connection.generation == self._generation:
+            connection.idle_at = trio.current_time()
+            self._idle.setdefault(lent.target, []).append(connection)
+        else:
+            await connection.aclose()
 
     async def renew(self) -> None:
         """Later requests open new connections."""
-        retired = list(self._generations.values())
-        self._generations.clear()
-        for generation in retired:
-            await generation.retire()
+        self._generation += 1
+        idle, self._idle = self._idle, {}
+        for connections in idle.values():
+            for connection in connections:
+                await connection.aclose()
 
     async def aclose(self) -> None:
         await self.renew()
 
-    def _proxy(self, url: httpx.URL) -> str:
-        if not self._settings.uses_proxy_environment:
-            return ""
+    async def _send_over(
+        self,
+        connection: OriginConnection,
+        target: Target,
+        request: httpx.Request,
+        body: bytes,
+        first_byte_timeout_s: float,
+    ) -> Reply:
+        raw_target, headers = request.url.raw_path, list(request.headers.raw)
+        if target.is_forwarded:
+            raw_target = str(request.url.copy_with(username=None, password=None)).encode("ascii")
+            headers += _proxy_headers(target.proxy)
+        try:
+            head = await connection.request(
+                request.method.encode("ascii"),
+                raw_target,
+                headers,
+                body,
+                write_timeout_s=self._settings.idle_timeout_s,
+                first_byte_timeout_s=first_byte_timeout_s,
+            )
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await connection.aclose()
+            raise
+        return Reply.over(head.status_code, head.headers, _Lent(self, target, connection))
+
+    async def _pick_idle(self, target: Target) -> OriginConnection | None:
+        idle = self._idle.get(target, [])
+        while idle:
+            connection = idle.pop()
+            is_old = trio.current_time() - connection.idle_at > KEEP_ALIVE_S
+            if not is_old and not connection.has_ended():
+                return connection
+            await connection.aclose()
+        return None
+
+    def _target(self, url: httpx.URL) -> Target:
         port = url.port or (443 if url.scheme == "https" else 80)
-        return proxy_for(url.scheme, url.host, port, self._environment) or ""
+        proxy = None
+        if self._settings.uses_proxy_environment:
+            proxy = proxy_for(url.scheme, url.host, port, self._environment)
+        return Target(url.scheme, url.host, port, proxy or "")
 
-    def _generation(self, proxy_url: str) -> _Generation:
-        generation = self._generations.get(proxy_url)
-        if generation is None:
-            generation = _Generation(self._open_pool(proxy_url))
-            self._generations[proxy_url] = generation
-        return generation
+    async def _dial(self, target: Target) -> trio.abc.Stream:
+        if not target.proxy:
+            stream: trio.abc.Stream = await self._connect(target.host, target.port)
+        else:
+            stream = await self._dial_proxy(target)
+        if target.scheme == "https":
+            stream = await self._start_tls(stream, target.host)
+        return stream
 
-    def _open_pool(self, proxy_url: str) -> httpcore.AsyncConnectionPool:
-        return httpcore.AsyncConnectionPool(
-            ssl_context=self._tls(),
-            proxy=_proxy(proxy_url) if proxy_url else None,
-            # Leases bound the requests in flight; a second bound here would only hide a wait.
-            max_connections=None,
-            max_keepalive_connections=None,
-            keepalive_expiry=KEEP_ALIVE_S,
-            http1=True,
-            http2=False,
-            network_backend=WideBackend(self._read_bytes),
-        )
+    async def _dial_proxy(self, target: Target) -> trio.abc.Stream:
+        parts = urlsplit(target.proxy)
+        host = parts.hostname or ""
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        stream: trio.abc.Stream = await self._connect(host, port)
+        if parts.scheme == "https":
+            stream = await self._start_tls(stream, host)
+        if target.scheme == "https":
+            await self._open_tunnel(stream, target)
+        return stream
+
+    async def _open_tunnel(self, stream: trio.abc.Stream, target: Target) -> None:
+        host = f"[{target.host}]" if ":" in target.host else target.host
+        place = f"{host}:{target.port}".encode("ascii")
+        http = h11.Connection(h11.CLIENT)
+        headers = [(b"host", place), *_proxy_headers(target.proxy)]
+        request = http.send(h11.Request(method=b"CONNECT", target=place, headers=headers))
+        assert request is not None
+        try:
+            with trio.fail_after(self._settings.first_byte_timeout_s):
+                await stream.send_all(request)
+                while (event := http.next_event()) is h11.NEED_DATA:
+                    http.receive_data(bytes(await stream.receive_some(TUNNEL_READ_BYTES)))
+            if not isinstance(event, h11.Response) or event.status_code != 200:
+                status = getattr(event, "status_code", "no answer")
+                raise ProxyRefusedError(f"no tunnel through the proxy ({status})")
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+
+    async def _connect(self, host: str, port: int) -> trio.SocketStream:
+        limit_s = self._settings.connect_timeout_s
+        with trio.move_on_after(limit_s):
+            return await trio.open_tcp_stream(host, port)
+        raise TimeoutError(f"no connection within {limit_s:g} s")
+
+    async def _start_tls(self, stream: trio.abc.Stream, host: str) -> trio.abc.Stream:
+        limit_s = self._settings.connect_timeout_s
+        secured = trio.SSLStream(stream, self._tls(), server_hostname=host, https_compatible=True)
+        try:
+            with trio.move_on_after(limit_s):
+                await secured.do_handshake()
+                return secured
+            raise TimeoutError(f"no TLS within {limit_s:g} s")
+        except BaseException:
+            await trio.aclose_forcefully(secured)
+            raise
 
     def _tls(self) -> ssl.SSLContext:
         """httpx's own roots, or the bundle that the environment names."""
@@ -226,11 +266,10 @@ class OriginTransport(httpx.AsyncBaseTransport):
         return self._ssl_context
 
 
-def _proxy(url: str) -> httpcore.Proxy:
+def _proxy_headers(url: str) -> list[tuple[bytes, bytes]]:
+    """Who we are, if the proxy's URL says so."""
     parts = urlsplit(url)
-    port = f":{parts.port}" if parts.port else ""
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
-    auth = None
-    if parts.username is not None:
-        auth = (unquote(parts.username).encode(), unquote(parts.password or "").encode())
-    return httpcore.Proxy(url=f"{parts.scheme}://{host}{port}", auth=auth)
+    if parts.username is None:
+        return []
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+    return [(b"proxy-authorization", b"Basic " + base64.b64encode(pair))]

@@ -116,7 +116,7 @@ async def test_a_wrong_answer_is_named_and_the_next_connection_is_new(
         (Fault(status=418), OriginError, "answered 418", False),
         (Fault(status=416), OriginError, "shorter than its manifest", False),
         (Fault(delay=9), OriginError, "no answer within 0.3 s", True),
-        (Fault(stall_after=70_000), OriginError, "stalled after 70000 bytes", True),
+        (Fault(stall_after=70_000), OriginError, "stalled after", True),
         (Fault(rate=2000, piece_bytes=100), OriginError, "stalled after", True),
     ],
 )
