@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 import trio
 
 from swarm.agent import sockets
+from swarm.agent.control_reader import ControlReader
 from swarm.agent.frame_stream import FrameStream
 from swarm.agent.handshaking import DIAL_FAULTS, HandshakeDesk, HandshakeRejectedError
 from swarm.agent.network_settings import NetworkSettings
@@ -48,6 +49,7 @@ class Neighbours:
         nursery: trio.Nursery,
     ) -> None:
         self.links: dict[NodeId, PeerLink] = {}
+        self.reader = ControlReader()
         self._settings = settings
         self._desk = desk
         self._stores = store_versions
@@ -90,6 +92,13 @@ class Neighbours:
         link = self.links.get(node)
         if link is not None:
             link.send(message)
+
+    def send_frames(self, node: NodeId, frames: tuple[bytes, ...]) -> None:
+        """Encoded messages, to a neighbour if it still is one."""
+        link = self.links.get(node)
+        if link is not None:
+            for frame in frames:
+                link.send_frame(frame)
 
     def find(self, node: NodeId) -> PeerInfo | None:
         return self._known.get(node)
@@ -146,6 +155,7 @@ class Neighbours:
         link = PeerLink(
             stream,
             peer,
+            self.reader,
             is_outgoing=is_outgoing,
             emit=self._emit,
             on_peers=self._on_peers,

@@ -1,8 +1,9 @@
 """The control link: one per neighbour pair, for everything that is said between neighbours.
 
-Reading is a task that turns frames into events. Writing is immediate: a frame goes to the kernel in
-the call that orders it, and only what the kernel does not take waits in a bounded buffer for the
-writing task. So an announcement to eleven neighbours costs eleven system calls and wakes nobody.
+Frames are read by `control_reader`, for all links together, and become events. Writing is
+immediate: a frame goes to the kernel in the call that orders it, and only what the kernel does not
+take waits in a bounded buffer for the writing task. So an announcement to eleven neighbours costs
+eleven system calls and wakes nobody.
 
 A peer that is silent is pinged; one that stays silent, or does not read what we say, is dropped.
 """
@@ -13,7 +14,9 @@ from collections.abc import Callable
 
 import trio
 
-from swarm.agent.frame_stream import FrameStream, LinkClosedError, run_until_fault
+from swarm.agent.control_reader import ControlReader
+from swarm.agent.frame_stream import LINK_FAULTS, FrameStream, LinkClosedError, run_until_fault
+from swarm.errors import PeerProtocolError
 from swarm.policy.events import (
     BadChunkReported,
     BitfieldReceived,
@@ -54,6 +57,7 @@ class PeerLink:
         self,
         stream: FrameStream,
         peer: PeerInfo,
+        reader: ControlReader,
         *,
         is_outgoing: bool,
         emit: Callable[[Event], None],
@@ -67,6 +71,10 @@ class PeerLink:
         # The peer said Bye, or we closed the link.
         self.is_clean = False
         self._stream = stream
+        self._reader = reader
+        # What ended the link.
+        self._fault: Exception | None = None
+        self._ended = trio.Event()
         self._emit = emit
         self._on_peers = on_peers
         self._version_chunks = version_chunks
@@ -78,23 +86,26 @@ class PeerLink:
     # ---- immediate
 
     def send(self, message: Message) -> None:
+        self.send_frame(encode(message))
+
+    def send_frame(self, frame: bytes) -> None:
+        """An encoded message, as one of several neighbours gets it."""
         if self.is_closed:
             return
-        frame = encode(message)
         if not self._unsent:
             frame = frame[self._send_some(frame) :]
         if frame:
             self._unsent += frame
             self._has_unsent.set()
             if len(self._unsent) > UNSENT_BYTES_MAX:
-                self._stream.close()
+                self._end(PeerProtocolError("does not read what we say"))
 
     def close(self, last_words: Message) -> None:
         """Say why and go; what the kernel does not take at once is not said."""
         if not self.is_closed:
             self.send(last_words)
-            self.is_clean = self.is_closed = True
-            self._stream.close()
+            self.is_clean = True
+            self._end(LinkClosedError())
 
     def tick(self, now: float, ping_interval_s: float) -> None:
         """Every second or so: ping who is silent, drop who stays silent."""
@@ -102,7 +113,7 @@ class PeerLink:
             return
         silent_s = now - self._heard_at
         if silent_s >= SILENT_PINGS * ping_interval_s:
-            self._stream.close()
+            self._end(TimeoutError(f"silent for {silent_s:.1f} s"))
         elif silent_s >= ping_interval_s and now - self._pinged_at >= ping_interval_s:
             self._pinged_at = now
             self.send(Ping(0, is_reply=False))
@@ -112,24 +123,58 @@ class PeerLink:
             return self._stream.sock.send(data)
         except BlockingIOError:
             return 0
-        except OSError:
-            # The reading task finds out why.
-            self._stream.close()
+        except OSError as error:
+            self._end(error)
             return len(data)
 
-    # ---- tasks
+    def _end(self, fault: Exception) -> None:
+        """The link is over; `run` raises the first fault."""
+        if not self.is_closed:
+            self.is_closed = True
+            self._fault = fault
+            self._reader.remove(self._stream.fd)
+            self._stream.close()
+            self._ended.set()
+
+    # ---- the link's own task
 
     async def run(self) -> None:
         """Until the link ends, by whatever; raises it."""
+        if not self.is_closed:
+            self._reader.add(self._stream.fd, self._read)
+            # What came in right behind the handshake.
+            self._take_in(b"")
         try:
-            await run_until_fault(self._read_forever, self._write_forever)
+            await run_until_fault(self._wait_ended, self._write_forever)
         finally:
-            self.is_closed = True
-            self._stream.close()
+            self._end(LinkClosedError())
 
-    async def _read_forever(self) -> None:
-        while True:
-            self._handle(await self._stream.receive(READ_BYTES))
+    def _read(self) -> None:
+        try:
+            data = self._stream.sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end(error)
+            return
+        if data:
+            self._take_in(data)
+        else:
+            self._end(LinkClosedError())
+
+    def _take_in(self, data: bytes) -> None:
+        decoder = self._stream.decoder
+        try:
+            decoder.receive_data(data)
+            while not self.is_closed and (message := decoder.next_message()) is not None:
+                self._handle(message)
+        except LINK_FAULTS as error:
+            self._end(error)
+
+    async def _wait_ended(self) -> None:
+        await self._ended.wait()
+        assert self._fault is not None
+        raise self._fault
 
     async def _write_forever(self) -> None:
         while True:

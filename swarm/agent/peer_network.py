@@ -30,6 +30,7 @@ from swarm.errors import NotFoundError, PeerProtocolError, SwarmError, TrackerEr
 from swarm.policy import commands as order
 from swarm.policy.events import ChunkVerified, Event, TransferId
 from swarm.protocol.chunk_set import iter_bits
+from swarm.protocol.codec import encode
 from swarm.protocol.frames import PEERS_MAX
 from swarm.protocol.ids import Address, ChunkIndex, Identity, NodeId, VersionId
 from swarm.protocol.messages import (
@@ -98,6 +99,9 @@ class PeerNetwork:
         self._problem = problem
         self._on_peers = on_peers
         self._running: _Running | None = None
+        # The announcement made last, and its frames.
+        self._last_batch: tuple[VersionId, int, int] | None = None
+        self._last_frames: tuple[bytes, ...] = ()
         # Kept when `run` ends.
         self._bytes_in = 0
         self._bytes_out = 0
@@ -118,6 +122,7 @@ class PeerNetwork:
             async with trio.open_nursery() as nursery:
                 running = self._running = self._start(workers, nursery)
                 nursery.start_soon(running.listener.run, sock, nursery)
+                nursery.start_soon(running.neighbours.reader.run)
                 nursery.start_soon(self._tick_forever, running)
                 task_status.started(bound)
         finally:
@@ -240,8 +245,15 @@ class PeerNetwork:
             self._running.neighbours.send(node, Peers(peers[:PEERS_MAX]))
 
     def _announce(self, running: _Running, command: order.SendHave) -> None:
-        for chunks in _chunk_lists(command.bits):
-            running.neighbours.send(command.peer, Have(command.version, chunks, command.load))
+        """Neighbours mostly get the same batch one after another, so the last one is kept."""
+        batch = (command.version, command.bits, command.load)
+        if batch != self._last_batch:
+            self._last_batch = batch
+            self._last_frames = tuple(
+                encode(Have(command.version, chunks, command.load))
+                for chunks in _chunk_lists(command.bits)
+            )
+        running.neighbours.send_frames(command.peer, self._last_frames)
 
     def _send_bitfield(self, running: _Running, command: order.SendBitfield) -> None:
         store = self._stores.get(command.version)

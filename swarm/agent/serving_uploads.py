@@ -79,8 +79,8 @@ class ServingUploads:
         self._sessions: dict[SessionKey, UploadSession] = {}
         # Where each link's last request belonged.
         self._links: dict[UploadLink, SessionKey | None] = {}
-        # Chunks written or served by this process: bit sets.
-        self._warm: dict[VersionId, int] = {}
+        # Files that this process has opened: (version, index of the file in its manifest).
+        self._opened: set[tuple[VersionId, int]] = set()
         self.parts = UploadParts(
             uplink,
             requested=self._requested,
@@ -117,8 +117,10 @@ class ServingUploads:
             self._answer_waiting(upload)
 
     def written(self, version: VersionId, chunk: ChunkIndex) -> None:
-        """This process holds the chunk's file open or lately did."""
-        self._warm[version] = self._warm.get(version, 0) | 1 << chunk
+        """This process has the chunk's file open, or lately had: opening it waits for no disk."""
+        store = self._stores.get(version)
+        if store is not None:
+            self._opened.add((version, first_file(store, chunk)))
 
     def link_opened(self, link: UploadLink) -> None:
         self._links[link] = None
@@ -211,9 +213,17 @@ class ServingUploads:
         def done(sent_bytes: int) -> None:
             self._part_done(link, request, upload, sent_bytes)
 
-        is_warm = bool(self._warm.get(request.version, 0) >> request.chunk & 1)
-        self.written(request.version, request.chunk)
+        is_warm = store is None or self._has_opened(store, request)
         link.send_part(PendingPart(request, open_part, done, is_warm))
+
+    def _has_opened(self, store: VersionStore, request: Request) -> bool:
+        """Whether the chunk's file was opened before this request, which opens it."""
+        if request.chunk >= len(store.manifest.chunks):
+            return True
+        key = (request.version, first_file(store, request.chunk))
+        was_opened = key in self._opened
+        self._opened.add(key)
+        return was_opened
 
     def _part_done(
         self, link: UploadLink, request: Request, upload: Upload, sent_bytes: int
@@ -236,3 +246,8 @@ class ServingUploads:
 
     def _count_bytes(self, count: int) -> None:
         self.bytes_out += count
+
+
+def first_file(store: VersionStore, chunk: ChunkIndex) -> int:
+    """The file that a chunk is served from."""
+    return store.manifest.chunks[chunk].positions[0].file_index

@@ -74,7 +74,7 @@ class PendingPart:
     open: Callable[[], OutgoingPart]
     # (payload bytes sent) the last byte was handed to the kernel, or the chunk could not be read.
     done: Callable[[int], None]
-    # The chunk was written or served before, so opening it waits for no disk.
+    # Its file was opened before, so opening it again waits for no disk.
     is_warm: bool
 
 
