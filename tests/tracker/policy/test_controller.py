@@ -121,7 +121,7 @@ def test_throttling_halves_once_a_round_and_regrows_by_a_quarter() -> None:
     limits = run(subject, demand, connection_rate=90e6, cap=1e12, seconds=12, start=3.0)
     steps = [limit for limit, before in zip(limits[1:], limits, strict=False) if limit != before]
     assert steps[0] <= 1.25 * (start // 2) + 1
-    assert limits[-1] * 90e6 >= 0.97 * 3 * GBIT_25
+    assert limits[-1] * 90e6 >= 0.96 * 3 * GBIT_25
 
 
 def test_throttling_never_goes_below_one_connection() -> None:
