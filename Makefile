@@ -24,7 +24,7 @@ UNIT_LIMIT_S := 120
 .PHONY: help demo test unit lint bench format clean test-all-pythons venv venv-test venv-bench packages
 
 help:
-	@echo "make demo              a whole swarm on this machine: publish, cold start, new version, rollback"
+	@echo "make demo              a fleet on this machine: publish a model, start nodes cold, watch them"
 	@echo "make test              every test; as root it installs the Debian packages they need"
 	@echo "make unit              the tests that need neither root nor servers, under 30 s"
 	@echo "make lint              format, lint rules and types, all without changing a file"
