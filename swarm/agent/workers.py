@@ -51,8 +51,16 @@ class Workers:
         for _ in self._threads:
             self._ready.put(None)
         with trio.CancelScope(shield=True):
-            for thread in self._threads:
-                await trio.to_thread.run_sync(thread.join)
+            await trio.to_thread.run_sync(self._finish)
+
+    def _finish(self) -> None:
+        for thread in self._threads:
+            thread.join()
+        # A lane that gave its thread up while we closed stands behind the threads' ends.
+        while not self._ready.empty():
+            lane = self._ready.get()
+            if lane is not None:
+                lane.take_turn()
 
     def _run(self) -> None:
         while (lane := self._ready.get()) is not None:

@@ -114,6 +114,7 @@ async def peer(
     generation: int = 1,
     key: bytes = KEY,
     settings: NetworkSettings | None = None,
+    host: str = "127.0.0.1",
 ) -> AsyncIterator[PolicylessPeer]:
     """A running agent that knows `versions` and holds these chunks of them (None: all)."""
     store = MemoryStore(1 << 30)
@@ -133,7 +134,7 @@ async def peer(
     network = PeerNetwork(
         Identity(node_id(name), generation),
         key,
-        dataclasses.replace(settings or NetworkSettings(), listen=Address("127.0.0.1", 0)),
+        dataclasses.replace(settings or NetworkSettings(), listen=Address(host, 0)),
         stores,
         lambda event: made.happened(event),
         document,

@@ -19,7 +19,7 @@ from swarm.policy.events import (
     PeerConnected,
     PeerLost,
 )
-from swarm.protocol.ids import Address, ChunkIndex, NodeId, VersionId
+from swarm.protocol.ids import Address, ChunkIndex, VersionId
 from swarm.protocol.messages import PeerInfo, RejectReason
 from tests.support.fake_peer import fake_peer
 from tests.support.peers import PolicylessPeer, connect, node_id, peer
@@ -236,8 +236,15 @@ async def test_pings_keep_an_idle_link() -> None:
         assert a.count(PeerLost) == b.count(PeerLost) == 0
 
 
-async def test_agent_listens_on_ipv6() -> None:
-    async with peer("a") as a:
-        nobody = PeerInfo(NodeId(b"6" * 16), 1, Address("::1", a.address.port))
-        ask(a, nobody)
-        await a.wait_for(ConnectFailed)
+async def test_agents_meet_over_ipv6() -> None:
+    async with peer("a", host="::1") as a, peer("b", host="::1") as b:
+        await connect(a, b)
+        assert a.network.open_links()[0] == 1
+
+
+async def test_agent_that_listens_everywhere_is_known_by_the_address_it_came_from() -> None:
+    """It cannot say its own address; its neighbours see it."""
+    async with peer("a") as a, peer("b", host="0.0.0.0") as b:
+        b.network.execute(order.ConnectPeer(a.info))
+        met = await a.wait_for(PeerConnected)
+        assert met.peer.address == Address("127.0.0.1", b.address.port)

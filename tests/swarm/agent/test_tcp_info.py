@@ -1,0 +1,24 @@
+"""The kernel's numbers, against bytes that nobody has read."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from swarm.agent.tcp_info import read_tcp_info
+
+
+def test_received_bytes_are_seen_before_they_are_read() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sender = socket.create_connection(listener.getsockname())
+        receiver, _ = listener.accept()
+        with sender, receiver:
+            sender.sendall(bytes(12_345))
+            deadline = time.monotonic() + 5
+            while (info := read_tcp_info(receiver)).bytes_received < 12_345:
+                assert time.monotonic() < deadline
+            assert info.bytes_received == 12_345
+            receiver.recv(100_000)
+            assert read_tcp_info(receiver).bytes_received == 12_345
+            assert 0 < read_tcp_info(sender).rtt_s < 1
+            assert read_tcp_info(sender).delivery_rate > 0
