@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarm.protocol.chunk_set import bits_of
@@ -14,6 +14,7 @@ CHUNKS = 12
 _BITS = st.integers(0, (1 << CHUNKS) - 1)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(_BITS, max_size=20), st.randoms(use_true_random=False))
 def test_planes_count_as_a_list_of_counters_does(
     holders: list[int], rng: random.Random
@@ -32,6 +33,7 @@ def test_planes_count_as_a_list_of_counters_does(
     assert availability.held_once() == bits_of(c for c, count in enumerate(counts) if count == 1)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(_BITS, min_size=2, max_size=6))
 def test_chunks_held_without_some_holders(holders: list[int]) -> None:
     availability = Availability()
