@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -115,16 +114,12 @@ class _Demo:
         command = program("swarm.cli")
         command += ["publish", str(model), "--origin", origin.publish_url, "--json"]
         command += ["--name", "demo", "--tag", "v1", "--progress", "none", *self._cluster_flags()]
-        done = subprocess.run(
-            command,
-            env=self._environment | origin.publisher_environment,
-            stdout=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            timeout=PUBLISH_TIMEOUT_S,
-            check=False,
+        environment = self._environment | origin.publisher_environment
+        code, output = self._children.finish(
+            "publish", command, environment, timeout_s=PUBLISH_TIMEOUT_S
         )
-        document = json.loads(done.stdout)
-        if done.returncode:
+        document = json.loads(output)
+        if code:
             raise InputError(
                 f"publishing {model} failed: {document['error']['message']}",
                 object_name=str(model),

@@ -65,7 +65,9 @@ def start_directory(children: Children, work: Path, rate_bytes_per_s: int) -> De
 def start_s3(children: Children, work: Path, rate_bytes_per_s: int) -> DemoOrigin:
     """SeaweedFS with one bucket, read through a relay that holds the rate."""
     ports = dict(zip(_WEED_PORTS, free_ports(len(_WEED_PORTS)), strict=True))
-    children.start("s3", _weed_command(work, ports), dict(os.environ))
+    # It writes logs beside those that go to its output.
+    environment = os.environ | {"TMPDIR": str(work)}
+    children.start("s3", _weed_command(work, ports), environment)
     endpoint = f"http://127.0.0.1:{ports['s3.port']}"
     children.wait_until(lambda: _has_bucket(endpoint), "s3", timeout_s=_START_TIMEOUT_S)
     (relay_port,) = free_ports(1)

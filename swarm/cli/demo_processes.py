@@ -14,10 +14,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
+from swarm.cli.interrupts import SIGNALS
 from swarm.errors import StalledError, SwarmError
 
 STOP_TIMEOUT_S = 5.0
@@ -50,15 +52,25 @@ class Children:
         """Start a process whose output goes to the log of that name. Call from the main thread:
         the kernel counts the death of the thread that started a child as its parent's."""
         with open(self._log(name), "wb") as log:
-            self._processes[name] = subprocess.Popen(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=_die_with_parent,
-            )
+            self._launch(name, command, environment, output=log, errors=log)
+
+    def finish(
+        self, name: str, command: list[str], environment: dict[str, str], *, timeout_s: float
+    ) -> tuple[int, str]:
+        """Run a process to its end; its exit code and what it printed. Raises StalledError."""
+        output = self._logs / f"{name}.out"
+        with open(output, "wb") as stream, open(self._log(name), "wb") as log:
+            process = self._launch(name, command, environment, output=stream, errors=log)
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise StalledError(
+                f"{name} has not ended after {timeout_s:.0f} s: {self._last_line(name)}",
+                object_name=name,
+                hint="try a smaller --size",
+            ) from error
+        del self._processes[name]
+        return code, output.read_text()
 
     def check(self) -> None:
         """Raise SwarmError if a process has ended, with the last line of its log."""
@@ -82,6 +94,27 @@ class Children:
                     hint="the machine may be too busy; try fewer --nodes",
                 )
             time.sleep(_POLL_S)
+
+    def _launch(
+        self,
+        name: str,
+        command: list[str],
+        environment: dict[str, str],
+        *,
+        output: BinaryIO,
+        errors: BinaryIO,
+    ) -> subprocess.Popen[bytes]:
+        with _undisturbed():
+            process = self._processes[name] = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
+                preexec_fn=_prepare_child,
+            )
+        return process
 
     def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"
@@ -121,5 +154,16 @@ def clean_environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith("SWARM_")}
 
 
-def _die_with_parent() -> None:
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold signals back: one between the fork and its entry into our list would lose a process."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
+def _prepare_child() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

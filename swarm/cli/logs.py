@@ -21,11 +21,20 @@ _CHATTY = ("httpx", "httpcore", "botocore", "urllib3")
 
 def start_logging(level: str) -> None:
     """Log to stderr from now on."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StderrHandler()
     handler.setFormatter(TerminalFormatter() if sys.stderr.isatty() else JsonLineFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class StderrHandler(logging.Handler):
+    """Writes to what `sys.stderr` is at the moment: a live bar takes its place while it is drawn,
+    and prints lines above itself."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        sys.stderr.write(self.format(record) + "\n")
+        sys.stderr.flush()
 
 
 class JsonLineFormatter(logging.Formatter):

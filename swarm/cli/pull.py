@@ -11,6 +11,7 @@ import click
 
 from swarm.cli.agent_options import agent_options, agent_settings
 from swarm.cli.interrupts import Interrupts
+from swarm.cli.logs import start_logging
 from swarm.cli.options import common, progress_option, setting, together
 from swarm.cli.output import Json, emit
 from swarm.cli.progress import TransferProgress, format_sources
@@ -61,13 +62,14 @@ def pull(
     REF is 64 hex digits, a unique prefix of 12 or more, NAME@TAG or channel:NAME; without
     --tracker only 64 hex digits. A pull that was stopped goes on where it ended.
     """
+    start_logging("warning")
     settings = replace(agent_settings(context, directory), stall_timeout_s=stall_timeout)
     interrupts = context.find_object(Interrupts)
     assert interrupts is not None
     from swarm.agent.run import pull as run_pull
 
     with open_printer(progress) as printer:
-        printer.show(TransferProgress(f"resolving {reference}"))
+        printer.show(TransferProgress("resolving", waiting=f"the version of {reference}"))
         status = interrupts.run(
             partial(
                 run_pull,

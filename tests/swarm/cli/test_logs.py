@@ -19,7 +19,7 @@ def test_a_record_is_one_line_of_json() -> None:
     document = json.loads(line)
     assert document["level"] == "warning"
     assert document["logger"] == "swarm.x"
-    assert document["message"] == "cannot read https://h/k:\nno"
+    assert document["message"] == "cannot read https://h/k\nno"
     assert document["time"].endswith("Z")
 
 
