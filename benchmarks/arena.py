@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from benchmarks.lab import Lab
-from benchmarks.object_store import ObjectStore
+from benchmarks.object_store import START_TIMEOUT_S, ObjectStore
 from benchmarks.scenario import MIB, Scenario
 from benchmarks.slow_disk import SlowDisk
 
 BUCKET = "models"
 POLL_S = 0.02  # Two thousandths of the shortest race run so far.
-PREPARE_TIMEOUT_S = 60.0
+PREPARE_TIMEOUT_S = START_TIMEOUT_S + 15.0  # The slowest start, and what surrounds it.
 LOG_TAIL_LINES = 15
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -113,7 +113,7 @@ class Arena:
                 env={**os.environ, **(environment or {})},
                 stderr=self.log,
             ).stdout
-        except subprocess.CalledProcessError as error:
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
             raise RaceError(f"{error}\n{self.log_tail()}") from error
 
     def start_object_store(self) -> ObjectStore:
