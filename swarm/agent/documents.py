@@ -11,7 +11,14 @@ from collections.abc import Awaitable, Callable
 import blake3
 import trio
 
-from swarm.errors import NotFoundError, OriginError, SwarmError, TrackerError
+from swarm.errors import (
+    AuthError,
+    IntegrityError,
+    NotFoundError,
+    OriginError,
+    SwarmError,
+    TrackerError,
+)
 from swarm.protocol.ids import VersionId
 
 logger = logging.getLogger(__name__)
@@ -62,7 +69,8 @@ async def fetch_manifest(
 
 
 def _summary(version: VersionId, failures: list[SwarmError]) -> SwarmError:
-    for kind in (OriginError, TrackerError):
+    # What somebody must act on first; that a source simply lacks it says least.
+    for kind in (AuthError, IntegrityError, OriginError, TrackerError):
         for error in failures:
             if isinstance(error, kind):
                 return error

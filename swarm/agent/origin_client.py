@@ -23,12 +23,12 @@ from itertools import pairwise
 import trio
 from blake3 import blake3
 
+from swarm.agent.object_probes import ObjectProbes
+from swarm.agent.origin_faults import chunk_label, final, labelled, wrong_digest
 from swarm.agent.piece_receiver import ByteLimiter, PieceReceiver, WriteRoom
 from swarm.agent.throttle_gate import ThrottleGate
 from swarm.errors import (
-    AuthError,
     IntegrityError,
-    NotFoundError,
     OriginAnswerError,
     OriginError,
     OriginThrottledError,
@@ -66,6 +66,7 @@ class OriginClient:
         self._limiter = limiter
         self._room = WriteRoom()
         self._gate = ThrottleGate()
+        self._probes = ObjectProbes()
         # When a chunk was last verified; the start before the first.
         self._verified_at = float("-inf")
 
@@ -112,7 +113,7 @@ class OriginClient:
             connections=connections,
             progress=progress,
             budget=_AttemptBudget(self._pause_s),
-            label=_label(manifest, chunk),
+            label=chunk_label(manifest, chunk),
         )
         while True:
             writer = await trio.to_thread.run_sync(open_writer)
@@ -122,13 +123,18 @@ class OriginClient:
                 with trio.CancelScope(shield=True):
                     await trio.to_thread.run_sync(writer.abort)
                 if isinstance(error, SwarmError):
-                    raise _labelled(read.label, error) from error.__cause__
+                    raise labelled(read.label, error) from error.__cause__
                 raise
             try:
                 result = await trio.to_thread.run_sync(writer.commit)
             except IntegrityError as error:
                 if not await read.budget.may_repeat():
-                    raise self._wrong_digest(read, error) from error
+                    raise wrong_digest(
+                        f"{read.label} from the origin {self.origin.url}",
+                        read.place.key,
+                        error,
+                        read.content_encoding,
+                    ) from error
                 continue
             self._verified_at = trio.current_time()
             self._gate.open()
@@ -170,7 +176,7 @@ class OriginClient:
         try:
             return await self.origin.read_document(key, limit_bytes=limit_bytes)
         except OriginAnswerError as error:
-            raise _final(error.message, error) from error
+            raise final(error.message, error) from error
 
     async def _receive(self, read: _ChunkRead, writer: ChunkWriter) -> None:
         """All bytes of a chunk into `writer`, over several connections."""
@@ -206,14 +212,20 @@ class OriginClient:
 
     async def _read_once(self, read: _ChunkRead, receiver: PieceReceiver) -> None:
         place = read.place
+
+        async def sink(offset: int, view: memoryview) -> None:
+            self._probes.note_bytes(place.key)
+            await receiver.take(offset, view)
+
         try:
-            encoding = await self.origin.read_range(
-                place.key,
-                place.offset + receiver.start + receiver.received,
-                receiver.length - receiver.received,
-                etag=place.etag,
-                sink=receiver.take,
-            )
+            async with self._probes.reading(place.key):
+                encoding = await self.origin.read_range(
+                    place.key,
+                    place.offset + receiver.start + receiver.received,
+                    receiver.length - receiver.received,
+                    etag=place.etag,
+                    sink=sink,
+                )
         except OriginAnswerError:
             if not await read.budget.may_repeat():
                 raise
@@ -228,15 +240,6 @@ class OriginClient:
                 object_name=error.object_name,
                 hint="check the origin, or raise --stall-timeout",
             ) from error
-
-    def _wrong_digest(self, read: _ChunkRead, error: IntegrityError) -> IntegrityError:
-        encoding = read.content_encoding
-        also = f"; its answers had Content-Encoding: {encoding}" if encoding else ""
-        return IntegrityError(
-            f"{read.label} from the origin {self.origin.url}: {error.message}{also}",
-            object_name=read.place.key,
-            hint="the object is damaged or was replaced; publish the version again",
-        )
 
 
 @dataclass(slots=True)
@@ -276,44 +279,3 @@ def split(length: int, connections: int) -> list[tuple[int, int]]:
     count = max(1, min(connections, length // PIECE_BYTES_MIN))
     bounds = [length * index // count for index in range(count + 1)]
     return [(start, stop - start) for start, stop in pairwise(bounds)]
-
-
-def _labelled(label: str, error: SwarmError) -> SwarmError:
-    """`error` with what was being read."""
-    message = f"{label}: {error.message}"
-    match error:
-        case OriginThrottledError():
-            return OriginThrottledError(
-                message,
-                retry_after_s=error.retry_after_s,
-                object_name=error.object_name,
-                hint=error.hint,
-            )
-        case OriginAnswerError():
-            return _final(message, error)
-        case OriginError() | NotFoundError() | AuthError():
-            kind = type(error)
-        case _:
-            return error
-    return kind(
-        message,
-        object_name=error.object_name,
-        hint=error.hint,
-        is_retryable=error.is_retryable,
-    )
-
-
-def _final(message: str, error: OriginAnswerError) -> SwarmError:
-    """A wrong answer that stayed wrong; bytes that something re-encodes are not the version's."""
-    if error.content_encoding:
-        return IntegrityError(
-            message,
-            object_name=error.object_name,
-            hint="a proxy or server re-encodes what it passes on; switch that off",
-        )
-    return OriginError(message, object_name=error.object_name, hint=error.hint, is_retryable=False)
-
-
-def _label(manifest: Manifest, chunk: ChunkIndex) -> str:
-    path = manifest.files[manifest.chunks[chunk].positions[0].file_index].path
-    return f"version {manifest.version.hex()[:12]}, file {path!r}, chunk {chunk}"
