@@ -233,6 +233,16 @@ class _Connection:
             if not await self._wait_idle():
                 return None
             event = self._h11.next_event()
+        if event is h11.NEED_DATA:
+            event = await self._receive_head()
+        if isinstance(event, h11.ConnectionClosed):
+            return None
+        assert isinstance(event, h11.Request), event
+        return event
+
+    async def _receive_head(self) -> object:
+        """The rest of a header that did not come in one piece."""
+        event: object = h11.NEED_DATA
         try:
             with trio.fail_after(self._limits.header_s):
                 while event is h11.NEED_DATA:
@@ -240,9 +250,6 @@ class _Connection:
                     event = self._h11.next_event()
         except trio.TooSlowError:
             raise _BadRequestError(text_response(408, "the header took too long")) from None
-        if isinstance(event, h11.ConnectionClosed):
-            return None
-        assert isinstance(event, h11.Request), event
         return event
 
     async def _wait_idle(self) -> bool:
@@ -261,26 +268,31 @@ class _Connection:
         for name, value in head.headers:
             if name == b"content-length" and int(value) > body_bytes_max:
                 raise _too_large(body_bytes_max)
+        body = bytearray()
+        if self._take_body(body, body_bytes_max):
+            return bytes(body)
         try:
             with trio.fail_after(self._limits.body_s):
-                return await self._receive_body(body_bytes_max)
+                while True:
+                    await self._ask_for_body()
+                    await self._receive()
+                    if self._take_body(body, body_bytes_max):
+                        return bytes(body)
         except trio.TooSlowError:
             raise _BadRequestError(text_response(408, "the body took too long")) from None
 
-    async def _receive_body(self, body_bytes_max: int) -> bytes:
-        body = bytearray()
+    def _take_body(self, body: bytearray, body_bytes_max: int) -> bool:
+        """Add what has arrived; True when that was all. Most bodies come with their header."""
         while True:
             event = self._h11.next_event()
             if event is h11.NEED_DATA:
-                await self._ask_for_body()
-                await self._receive()
-            elif isinstance(event, h11.Data):
-                body += event.data
-                if len(body) > body_bytes_max:
-                    raise _too_large(body_bytes_max)
-            else:
-                assert isinstance(event, h11.EndOfMessage), event
-                return bytes(body)
+                return False
+            if isinstance(event, h11.EndOfMessage):
+                return True
+            assert isinstance(event, h11.Data), event
+            body += event.data
+            if len(body) > body_bytes_max:
+                raise _too_large(body_bytes_max)
 
     async def _receive(self) -> None:
         """Hand h11 what has arrived; nothing means the end of the client's side."""
