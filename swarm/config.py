@@ -25,7 +25,7 @@ from swarm.protocol.keys import KeyKind, parse_key
 Value: TypeAlias = "str | bool | list[str]"
 
 TEXTS = frozenset({"tracker", "version", "channel", "peer", "exclude"})
-"""Settings with several values: a TOML array, or words of a variable between spaces or commas."""
+"""Settings with several values: a TOML array, or the words of a variable."""
 SWITCHES = frozenset(
     {"discover", "in-place", "strict", "no-validate", "forbid-pickle", "include-hidden"}
 )
@@ -34,11 +34,10 @@ SETTINGS = (
     TEXTS
     | SWITCHES
     | {
-        "advertise", "cache", "cache-budget", "chunk-size", "cluster-key-file", "config",
-        "downlink-limit", "flow-cap", "group", "http", "listen", "log-level", "min-free", "name",
-        "nic-rate", "operator-token-file", "origin", "origin-after", "progress", "rack", "role",
-        "seed-for", "sign-key", "sign-with", "socket", "stall-timeout", "store", "tag", "timeout",
-        "uplink-limit", "zone",
+        "advertise", "cache", "chunk-size", "cluster-key-file", "config", "downlink-limit",
+        "flow-cap", "http", "listen", "log-level", "name", "nic-rate", "operator-token-file",
+        "origin", "origin-after", "progress", "rack", "seed-for", "socket", "stall-timeout",
+        "store", "tag", "timeout", "uplink-limit", "zone",
     }
 )  # fmt: skip
 """All that a variable or a file may set; the command line builds its flags of these names."""

@@ -17,6 +17,7 @@ from swarm.cli.interrupts import Interrupted
 from swarm.cli.output import Json, one_line
 from swarm.errors import SwarmError, UsageError
 
+INTERRUPTED = "E_INTERRUPTED"
 _URL = re.compile(
     r"(?P<scheme>\b[a-z][a-z0-9+.-]*://)(?:[^\s/@'\"]*@)?(?P<rest>[^\s?'\"]*)(?:\?[^\s'\"]*)?"
 )
@@ -34,7 +35,10 @@ class Failure:
     hint: str
 
     def line(self) -> str:
-        """``error: E_INPUT: what (object) — hint``, on one line whatever the message holds."""
+        """``error: E_INPUT: what (object) — hint``, on one line whatever the message holds. To be
+        stopped is no error: it is how an agent ends."""
+        if self.error_class == INTERRUPTED:
+            return self.message
         text = f"error: {self.error_class}: {self.message}"
         if self.object_name and self.object_name not in self.message:
             text += f" ({self.object_name})"
@@ -65,9 +69,9 @@ def failure_of(error: BaseException) -> Failure:
         case click.ClickException():
             found = _usage(cause)
         case Interrupted():
-            found = Failure("E_INTERRUPTED", cause.exit_code, f"stopped by {cause}", "", "")
+            found = Failure(INTERRUPTED, cause.exit_code, f"stopped by {cause}", "", "")
         case KeyboardInterrupt() | click.Abort():
-            found = Failure("E_INTERRUPTED", 130, "stopped by SIGINT", "", "")
+            found = Failure(INTERRUPTED, 130, "stopped by SIGINT", "", "")
         case _:
             what = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
             found = Failure("E_INTERNAL", 1, what, "", "run with --debug for the traceback")

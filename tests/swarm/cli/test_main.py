@@ -9,9 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
 
 from swarm.cli.main import COMMANDS
+from swarm.cli.main import swarm as cli
+from swarm.config import SETTINGS
 from swarm.errors import EXIT_CODES
 from tests.support.command_line import environment, error_class, failure, swarm
 
@@ -161,6 +164,21 @@ def test_the_environment_speaks_where_the_flag_is_silent(tmp_path: Path) -> None
     flags = ("--nic-rate", "3MB/s", "--tracker", "http://z")
     assert show(*from_file, *flags, **variables) == "3000000 http://z True"
     assert show(*from_file, SWARM_DISCOVER="0") == "1000000 http://f,http://g False"
+
+
+def test_every_setting_is_a_flag_of_some_command() -> None:
+    """A variable or a key that is accepted and sets nothing would be the bug that we refuse
+    unknown ones for."""
+    flags: set[str] = set()
+    pending: list[click.Command] = [cli]
+    while pending:
+        command = pending.pop()
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            found = [command.get_command(context, name) for name in command.list_commands(context)]
+            pending += [child for child in found if child is not None]
+        flags |= {flag.removeprefix("--") for p in command.params for flag in p.opts}
+    assert set(SETTINGS) <= flags
 
 
 def test_help_is_quick() -> None:
