@@ -92,10 +92,6 @@ class Download:
         return self.missing ^ self.in_flight
 
     @property
-    def is_complete(self) -> bool:
-        return not self.missing
-
-    @property
     def takes_from_peers(self) -> bool:
         return self.mode is Mode.AUTO or self.mode is Mode.PEERS_ONLY
 

@@ -202,6 +202,7 @@ class Node:
         if download is None or not download.held >> event.chunk & 1:
             return
         download.lose(event.chunk, now)
+        self._uploads.forget(event.version, event.chunk)
         self._gossip.retract(download, event.chunk)
         self._wake(now)
 
@@ -338,7 +339,7 @@ class Node:
             if transfer.download is download:
                 self._leases.give_back(transfer)
                 self._requests.cancel(transfer)
-        self._uploads.forget_version(event.version)
+        self._uploads.forget(event.version)
         self._origin.forget(event.version)
         self._gossip.retract_all(download)
 
@@ -387,4 +388,4 @@ class Node:
     def _retune(self) -> None:
         """Take in a new NIC estimate or neighbour: sessions each way."""
         self._requests.retune()
-        self._uploads.slot_count = self._requests.upload_slots()
+        self._uploads.resize(self._requests.upload_slots())

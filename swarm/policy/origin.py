@@ -112,7 +112,8 @@ class OriginReads:
 
     def right(self, download: Download, now: float) -> Right:
         """Why this version may be read from the origin unasked."""
-        if not self._settings.has_origin or not download.takes_from_origin:
+        is_needed = download.missing and download.takes_from_origin
+        if not self._settings.has_origin or not is_needed:
             return Right.NONE
         if download.mode is Mode.ORIGIN:
             return Right.ORDERED

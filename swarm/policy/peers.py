@@ -176,6 +176,8 @@ class Neighbourhood:
         link = Neighbour(event.peer, event.nic_bytes_per_s, event.is_outgoing, now)
         self.links[node] = link
         self.rewire_at = min(self.rewire_at, now + REWIRE_S)
+        # A dial is over, so another may start.
+        self.dial_at = now
         return link
 
     def connect_failed(self, event: ConnectFailed, now: float) -> None:
@@ -198,6 +200,8 @@ class Neighbourhood:
             known.failure_count += event.is_clean and not known.is_let_go
             known.is_let_go = False
         self.dial_at = now
+        if not self.links:
+            self.rewire_at = math.inf
         return link
 
     def _let_go(self, known: Known, detail: str) -> None:
@@ -275,7 +279,7 @@ class Neighbourhood:
 
     def rewire(self, useless: Iterable[Neighbour], now: float) -> None:
         """Exchange one link that could serve neither side for long, if there is anybody else."""
-        self.rewire_at = now + REWIRE_S if self.links else math.inf
+        self.rewire_at = now + REWIRE_S
         useless_nodes = set()
         for link in useless:
             useless_nodes.add(link.info.node_id)

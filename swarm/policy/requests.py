@@ -36,7 +36,7 @@ from swarm.protocol.ids import ChunkIndex, NodeId, SessionId, VersionId
 
 POLL_S_MIN = 0.02
 """An idle slot looks again after this or one chunk time, whichever is longer."""
-REST_DOUBLINGS_MAX = 3
+BUSY_DOUBLINGS_MAX = 3
 """A peer that keeps refusing is asked every eighth poll at least: a busy seed is not drowned in
 requests."""
 BACKLOG_CHUNKS_MAX = 4
@@ -46,6 +46,9 @@ STRIPES_MAX = 16
 """Data links of one session; past it one would rather raise the flow cap."""
 BROKEN_REST_S = 0.5
 """After a data link broke: a restarted agent answers by then, a dead one is found out meanwhile."""
+BROKEN_DOUBLINGS_MAX = 6
+"""Each try at a peer whose data port swallows everything holds a session until the watchdog barks,
+so it is tried every half minute at most."""
 LOCAL_REST_S = 1.0
 """After a failure of our own disk; doubles up to 32 s, so that a full disk does not spin."""
 LOCAL_DOUBLINGS_MAX = 5
@@ -285,14 +288,14 @@ class Requests:
         not drowned in requests."""
         self.refused_count += 1
         link.hear_load(load, now)
-        self._rest(link, self._poll_s(download), now)
+        self._rest(link, self._poll_s(download), BUSY_DOUBLINGS_MAX, now)
 
     def broken(self, link: Neighbour, now: float) -> None:
         """A data link broke or went silent: the next one may do no better at once."""
-        self._rest(link, BROKEN_REST_S, now)
+        self._rest(link, BROKEN_REST_S, BROKEN_DOUBLINGS_MAX, now)
 
-    def _rest(self, link: Neighbour, unit_s: float, now: float) -> None:
-        doublings = min(link.refusal_count, REST_DOUBLINGS_MAX)
+    def _rest(self, link: Neighbour, unit_s: float, doublings_max: int, now: float) -> None:
+        doublings = min(link.refusal_count, doublings_max)
         link.refusal_count += 1
         link.rest_until = now + unit_s * 2**doublings * self._rng.uniform(0.5, 1.5)
 

@@ -13,7 +13,6 @@ The queue has one place: more would only hide from others that this peer is busy
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from swarm.policy.commands import Command, HashAgain, RefuseRequest, StartUpload
@@ -25,8 +24,9 @@ HASH_AGAIN_S = 5.0
 """A doubted chunk is not served for so long; if it is damaged, that is known well before."""
 HASH_AGAIN_PAUSE_S = 60.0
 """The same peer makes us hash the same chunk at most once a minute."""
-DOUBTS_MAX = 256
-"""Doubts remembered; past this, more reports are ignored until some expire."""
+DOUBTS_MAX = 32
+"""Chunks that one peer can make us hash again in a minute; a disk that damages more is noticed by
+others too."""
 
 SessionKey = tuple[NodeId, SessionId]
 
@@ -45,7 +45,7 @@ class Uploads:
     while a slot is free, and no longer than its bound."""
 
     def __init__(self, queue_count: int, orders: list[Command]) -> None:
-        # Set by the node when the NIC estimate changes; running uploads are not cut for it.
+        # U; set by `resize`.
         self.slot_count = 1
         self.is_leaving = False
         self.sent_bytes = 0
@@ -68,6 +68,11 @@ class Uploads:
     @property
     def active_count(self) -> int:
         return len(self._active)
+
+    def resize(self, slot_count: int) -> None:
+        """The NIC estimate changed; running uploads are not cut for it."""
+        self.slot_count = slot_count
+        self._serve_queue()
 
     def request(self, event: ChunkRequested, held: int, now: float) -> None:
         """A peer asks for a chunk; `held` is what this node has of the version."""
@@ -108,8 +113,6 @@ class Uploads:
         elif self._queue or len(self._active) >= self.slot_count:
             self._serve_queue()
             self._refuse(following, RefuseReason.YIELDED)
-        elif self.is_leaving:
-            self._refuse(following, RefuseReason.LEAVING)
         else:
             self._start(following)
 
@@ -136,40 +139,47 @@ class Uploads:
         for key in [key for key in (*self._queue, *self._active) if key[0] == peer]:
             self.close(key)
 
-    def forget_version(self, version: VersionId) -> None:
-        """Nothing of this version waits any more; what is being sent runs out."""
-        for key, event in list(self._queue.items()):
-            if event.version == version:
-                del self._queue[key]
-                self._refuse(event, RefuseReason.NOT_HELD)
+    def forget(self, version: VersionId, chunk: ChunkIndex | None = None) -> None:
+        """Nothing of this version, or of this chunk of it, may be sent any more: refuse what
+        waits. What is being sent runs out, and its reader checks the digest."""
+        for event in self._take_waiting(version, chunk):
+            self._refuse(event, RefuseReason.NOT_HELD)
+
+    def _take_waiting(
+        self, version: VersionId | None = None, chunk: ChunkIndex | None = None
+    ) -> list[ChunkRequested]:
+        """Remove and return requests that wait, in the queue or with their session."""
+
+        def is_meant(event: ChunkRequested) -> bool:
+            return version in (None, event.version) and chunk in (None, event.chunk)
+
+        taken = [event for event in self._queue.values() if is_meant(event)]
+        for event in taken:
+            del self._queue[_key(event)]
         for upload in self._active.values():
-            following = upload.following
-            if following is not None and following.version == version:
+            if upload.following is not None and is_meant(upload.following):
+                taken.append(upload.following)
                 upload.following = None
-                self._refuse(following, RefuseReason.NOT_HELD)
+        return taken
 
     def leave(self) -> None:
         """Serve what runs, refuse what waits."""
         self.is_leaving = True
-        waiting = list(self._queue.values())
-        self._queue.clear()
-        for upload in self._active.values():
-            if upload.following is not None:
-                waiting.append(upload.following)
-                upload.following = None
-        for event in waiting:
+        for event in self._take_waiting():
             self._refuse(event, RefuseReason.LEAVING)
 
     def doubt(self, peer: NodeId, version: VersionId, chunk: ChunkIndex, now: float) -> None:
         """A peer got wrong bytes: do not serve the chunk until it was hashed again. Bounded per
-        peer and in all, for hashing is work that a hostile peer could ask for."""
+        peer, for hashing is work that a hostile peer could ask for."""
         self._reports = {key: at for key, at in self._reports.items() if at > now}
-        if (peer, version, chunk) in self._reports or len(self._reports) >= DOUBTS_MAX:
+        of_peer = [key for key in self._reports if key[0] == peer]
+        if (peer, version, chunk) in of_peer or len(of_peer) >= DOUBTS_MAX:
             return
         self._reports[peer, version, chunk] = now + HASH_AGAIN_PAUSE_S
         if self._doubted.get((version, chunk), 0.0) <= now:
             self._orders.append(HashAgain(version, chunk))
         self._doubted[version, chunk] = now + HASH_AGAIN_S
+        self.forget(version, chunk)
 
     def _is_doubted(self, event: ChunkRequested, now: float) -> bool:
         if not self._doubted:
@@ -194,10 +204,6 @@ class Uploads:
         self._orders.append(
             RefuseRequest(event.peer, event.session, event.version, event.chunk, reason, self.load)
         )
-
-    def sessions(self) -> Iterator[SessionKey]:
-        """Sessions that hold a slot."""
-        yield from self._active
 
     def check_invariants(self) -> None:
         assert len(self._queue) <= self._queue_count
