@@ -4,11 +4,7 @@ One task per link reads; requests are written at once by whoever makes them. Pay
 socket into pooled segments and from there to the link's lane, where a worker thread hashes and
 writes it while this task already reads on. Nothing is read past a payload's end, so the next header
 stays in the socket.
-
-**Wake-ups.** SO_RCVLOWAT lets the kernel collect bytes before it wakes us: up to 256 KiB, but not
-past the pre-send point or the payload's end, and no more than 50 ms of the present rate, so that
-hashing keeps up with what arrives. While a header is expected it is 1. On a shaped link this cut
-wake-ups from 1,642 to 188 for 48 MiB and halved the CPU."""
+"""
 
 from __future__ import annotations
 
@@ -21,6 +17,7 @@ import trio
 
 from swarm.agent.frame_stream import FrameStream, LinkClosedError
 from swarm.agent.network_settings import PAYLOAD_RATE_MIN, NetworkSettings
+from swarm.agent.pacing import Pace
 from swarm.agent.rate_limit import RateLimit
 from swarm.agent.segments import SEGMENT_BYTES, Holder, SegmentPool
 from swarm.agent.tcp_info import read_tcp_info
@@ -33,15 +30,6 @@ from swarm.protocol.ids import ChunkIndex, SessionId, VersionId
 from swarm.protocol.messages import Cancel, Chunk, Message, Ping, Refuse, Request
 from swarm.protocol.stripes import Stripe
 
-LOWAT_BYTES_MAX = 256 * 1024
-LOWAT_S = 0.05
-LOWAT_BYTES_MIN = 4096
-"""Just before the pre-send point: close enough, and not one wake-up a packet."""
-PRESEND_BYTES_MIN = 64 * 1024
-SMALL_CHUNK_BYTES = 512 * 1024
-"""A chunk up to this size is over before a second look: the next request is due at its header."""
-RTT_S_MIN = 0.001
-"""Below this the peer's event loop, not the network, decides how soon it answers."""
 HEADER_READ_BYTES = 256
 """A Chunk header has about 60 bytes; what is read beyond it is copied once."""
 
@@ -85,8 +73,7 @@ class DataLink:
         self._lane = parts.workers.lane()
         self._holder = Holder()
         self._stream: FrameStream | None = None
-        self._rtt_s = 0.0
-        self._rate = 0.0
+        self._pace = Pace()
         self._lowat = 1
         # Kernel bytes at the last look, and when they last moved.
         self._seen_bytes = 0
@@ -147,7 +134,7 @@ class DataLink:
         """Read until the link ends; raises what ended it, after everything outstanding was ended.
         The owner calls `abandon` if the connection never came about."""
         self._stream = stream
-        self._rtt_s = rtt_s
+        self._pace.saw_rtt(rtt_s)
         if self.is_closed:
             stream.close()
         try:
@@ -190,16 +177,10 @@ class DataLink:
                 return
 
     def _expect_payload(self, header: Chunk) -> Outstanding:
-        """The request that the header answers; cancelled ones before it will get no answer."""
+        """The request that the header answers, moved to the front."""
         key = (header.session, header.version, header.chunk)
-        while self.outstanding:
-            entry = self.outstanding[0]
-            if _key(entry.request) == key:
-                break
-            if not entry.is_cancelled:
-                raise PeerProtocolError(f"chunk {header.chunk} was not asked for next")
-            self.outstanding.popleft()
-        else:
+        entry = next((each for each in self.outstanding if _key(each.request) == key), None)
+        if entry is None:
             raise PeerProtocolError(f"chunk {header.chunk} was not asked for")
         if (header.offset, header.length) != (entry.request.offset, entry.share.payload_bytes):
             raise PeerProtocolError(
@@ -208,6 +189,11 @@ class DataLink:
         if entry.is_cancelled:
             # Crossed our Cancel. Its bytes are not wanted, and a new link costs less than they do.
             raise LinkClosedError
+        place = self.outstanding.index(entry)
+        entries = list(self.outstanding)
+        # Requests that were cancelled before this one was made will get no answer.
+        before = [each for each in entries[:place] if not each.is_cancelled]
+        self.outstanding = deque((entry, *before, *entries[place + 1 :]))
         return entry
 
     async def _receive_payload(self, entry: Outstanding) -> None:
@@ -281,10 +267,15 @@ class DataLink:
                 stream.decoder.payload_received(got)
                 self._count(entry, got)
             if got != asked:
-                self._set_lowat(self._payload_lowat(entry))
+                presend = 0 if entry.transfer.is_near_end else self._presend_bytes(entry)
+                left = stream.decoder.payload_bytes
+                self._set_lowat(self._pace.lowat_bytes(left, presend // entry.request.stripes))
                 await stream.wait_readable()
                 has_waited = True
-        self._measure(entry)
+        self._pace.saw_payload(
+            entry.share.payload_bytes - stream.decoder.payload_bytes,
+            trio.current_time() - self._payload_began_at,
+        )
         if not has_waited:
             # A sender that is always faster than us must not keep the loop to this link.
             await trio.lowlevel.checkpoint()
@@ -300,35 +291,8 @@ class DataLink:
                 transfer.is_near_end = True
                 self._parts.near_end(transfer)
 
-    # ---- pre-send, rates, wake-ups
-
     def _presend_bytes(self, entry: Outstanding) -> int:
-        """How many bytes before a transfer's end the next request is due."""
-        length = entry.transfer.length
-        if length <= SMALL_CHUNK_BYTES:
-            return length
-        rate = self._rate * entry.request.stripes
-        return max(int(2 * max(self._rtt_s, RTT_S_MIN) * rate), PRESEND_BYTES_MIN)
-
-    def _measure(self, entry: Outstanding) -> None:
-        """Fold this payload's rate so far into the link's."""
-        assert self._stream is not None
-        elapsed = trio.current_time() - self._payload_began_at
-        received = entry.share.payload_bytes - self._stream.decoder.payload_bytes
-        if elapsed > 0:
-            rate = received / elapsed
-            self._rate = (self._rate + rate) / 2 if self._rate else rate
-
-    def _payload_lowat(self, entry: Outstanding) -> int:
-        assert self._stream is not None
-        left = self._stream.decoder.payload_bytes
-        wanted = min(LOWAT_BYTES_MAX, left)
-        if not entry.transfer.is_near_end:
-            to_presend = left - self._presend_bytes(entry) // entry.request.stripes
-            wanted = min(wanted, max(to_presend, LOWAT_BYTES_MIN))
-        if self._rate:
-            wanted = min(wanted, max(int(self._rate * LOWAT_S), 1))
-        return wanted
+        return self._pace.presend_bytes(entry.transfer.length, entry.request.stripes)
 
     def _set_lowat(self, count: int) -> None:
         if count != self._lowat:
@@ -353,7 +317,7 @@ class DataLink:
         if live is None:
             return
         info = read_tcp_info(self._stream.sock)
-        self._rtt_s = min(self._rtt_s, info.rtt_s) or info.rtt_s
+        self._pace.saw_rtt(info.rtt_s)
         if info.bytes_received != self._seen_bytes:
             self._seen_bytes, self._moved_at = info.bytes_received, now
         silent_s = now - self._moved_at

@@ -22,11 +22,12 @@ from swarm.agent.handshaking import DIAL_FAULTS, HandshakeDesk
 from swarm.agent.listener import Listener
 from swarm.agent.neighbours import Neighbours
 from swarm.agent.network_settings import NetworkSettings
+from swarm.agent.peer_documents import read_document
 from swarm.agent.rate_limit import RateLimit
 from swarm.agent.serving_uploads import Documents, ServingUploads
 from swarm.agent.upload_link import UploadLink
 from swarm.agent.workers import Workers
-from swarm.errors import NotFoundError, PeerProtocolError, SwarmError, TrackerError
+from swarm.errors import SwarmError, TrackerError
 from swarm.policy import commands as order
 from swarm.policy.events import ChunkVerified, Event, TransferId
 from swarm.protocol.chunk_set import iter_bits
@@ -36,9 +37,7 @@ from swarm.protocol.ids import Address, ChunkIndex, Identity, NodeId, VersionId
 from swarm.protocol.messages import (
     BadChunk,
     Bitfield,
-    Document,
     DocumentKind,
-    DocumentRequest,
     Have,
     Hello,
     LinkKind,
@@ -50,10 +49,6 @@ from swarm.store.chunk_store import VersionStore
 
 CHUNKS_PER_FRAME_MAX = 1 << 16
 """Longer announcements are cut; 256 KiB a frame."""
-PAGE_TIMEOUT_S = 5.0
-"""For one page of a document from a peer."""
-READ_BYTES = 256 * 1024
-"""Half a page in one system call."""
 CLOSE_POLL_S = 0.02
 
 PeerCommand = (
@@ -309,7 +304,7 @@ class PeerNetwork:
             try:
                 expected = Identity(peer.node_id, peer.generation)
                 await self.desk.open(stream, LinkKind.DATA, expected)
-                return await _read_document(stream, version, kind, limit_bytes)
+                return await read_document(stream, version, kind, limit_bytes)
             finally:
                 stream.close()
         except DIAL_FAULTS as error:
@@ -329,29 +324,6 @@ class _Running:
     uploads: ServingUploads
     listener: Listener
     nursery: trio.Nursery
-
-
-async def _read_document(
-    stream: FrameStream, version: VersionId, kind: DocumentKind, limit_bytes: int
-) -> bytes:
-    whole = bytearray()
-    while True:
-        with trio.fail_after(PAGE_TIMEOUT_S):
-            await stream.send([DocumentRequest(version, kind, len(whole))])
-            message = await stream.receive(READ_BYTES)
-        if not isinstance(message, Document) or message.offset != len(whole):
-            raise PeerProtocolError(f"{type(message).__name__} instead of a page")
-        if not 0 < message.total_bytes <= limit_bytes:
-            raise NotFoundError(
-                f"a peer holds no {kind.name.lower()} of version {version.hex()[:12]} of up to"
-                f" {limit_bytes} bytes",
-                object_name=version.hex(),
-            )
-        whole += message.page
-        if len(whole) == message.total_bytes:
-            return bytes(whole)
-        if not message.page or len(whole) > message.total_bytes:
-            raise PeerProtocolError("a page that leads nowhere")
 
 
 def _chunk_lists(bits: int) -> Iterator[tuple[ChunkIndex, ...]]:

@@ -170,6 +170,33 @@ async def test_payload_that_was_not_asked_for_ends_the_link(change: dict[str, in
     assert (await fetch_from(answer, small_version())).reason is FailureReason.LOST
 
 
+async def test_answers_may_come_in_another_order() -> None:
+    version = small_version()
+
+    async def backwards(fake: FakePeer, stream: FrameStream) -> None:
+        requests = [await next_request(fake, stream) for _ in range(2)]
+        for request in reversed(requests):
+            payload = version.chunk_bytes_of(request.chunk)
+            await send_raw(stream, header_of(request) + payload)
+
+    async with fake_peer("fake", backwards) as fake, peer("fetcher", version) as fetcher:
+        fetcher.network.execute(order.ConnectPeer(fake.info))
+        await fetcher.wait_for(PeerConnected)
+        for chunk in (1, 2):
+            fetcher.network.execute(
+                order.RequestChunk(
+                    TransferId(chunk),
+                    fake.info.node_id,
+                    SessionId(1),
+                    version.manifest.version,
+                    ChunkIndex(chunk),
+                    1,
+                )
+            )
+        assert [(await fetcher.wait_for(ChunkVerified)).chunk for _ in range(2)] == [2, 1]
+        assert fake.opened[LinkKind.DATA] == 1
+
+
 async def test_garbage_on_a_data_link_ends_it() -> None:
     async def rubbish(fake: FakePeer, stream: FrameStream) -> None:
         await next_request(fake, stream)
