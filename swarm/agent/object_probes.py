@@ -5,6 +5,7 @@ each of them would ask, fail and say so; a hundred requests that a store may cou
 throttle tell what one does. So while nothing is known of an object, one read goes ahead, and the
 others wait until its first bytes arrive (a round trip) or share its failure. A failure later on
 makes the object unknown again. Wrong answers prove that it answers; each read deals with its own.
+That an object is gone or refused holds for `REFUSAL_S`: until whoever reads has given up or waits.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from contextlib import asynccontextmanager
 import trio
 
 from swarm.errors import AuthError, NotFoundError, OriginAnswerError, OriginError, SwarmError
+
+REFUSAL_S = 2.0  # Credentials that were renewed or an object that came back are noticed so late.
 
 
 class _Probe:
@@ -32,10 +35,13 @@ class ObjectProbes:
     def __init__(self) -> None:
         self._answering: set[str] = set()
         self._probes: dict[str, _Probe] = {}
+        # Objects that are gone or refused, and until when that is believed.
+        self._refusals: dict[str, tuple[SwarmError, float]] = {}
 
     def note_bytes(self, key: str) -> None:
         """Bytes of the object arrived: everyone may read."""
         self._answering.add(key)
+        self._refusals.pop(key, None)
         if (probe := self._probes.pop(key, None)) is not None:
             probe.is_over.set()
 
@@ -46,6 +52,7 @@ class ObjectProbes:
             await other.is_over.wait()
             if other.failure is not None:
                 raise other.failure
+        self._check_refusal(key)
         probe = _Probe()
         if key not in self._answering:
             self._probes[key] = probe
@@ -57,8 +64,17 @@ class ObjectProbes:
         except (OriginError, NotFoundError, AuthError) as error:
             self._answering.discard(key)
             probe.failure = error
+            if not error.is_retryable:
+                self._refusals[key] = (error, trio.current_time() + REFUSAL_S)
             raise
         finally:
             if self._probes.get(key) is probe:
                 del self._probes[key]
             probe.is_over.set()
+
+    def _check_refusal(self, key: str) -> None:
+        error, until = self._refusals.get(key, (None, 0.0))
+        if error is not None:
+            if trio.current_time() < until:
+                raise error
+            del self._refusals[key]

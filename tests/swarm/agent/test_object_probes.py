@@ -4,7 +4,7 @@ import pytest
 import trio
 import trio.testing
 
-from swarm.agent.object_probes import ObjectProbes
+from swarm.agent.object_probes import REFUSAL_S, ObjectProbes
 from swarm.errors import NotFoundError, OriginAnswerError, OriginError, StoreError, SwarmError
 
 
@@ -46,12 +46,11 @@ async def test_one_read_goes_ahead_until_its_first_bytes(
     assert origin.read_count == 200
 
 
-@pytest.mark.parametrize("failure", [NotFoundError("gone"), OriginError("500", is_retryable=True)])
 async def test_a_failure_is_shared_and_the_next_read_asks_again(
-    autojump_clock: trio.testing.MockClock, failure: SwarmError
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
     origin = Origin()
-    origin.failure = failure
+    origin.failure = OriginError("500", is_retryable=True)
     await origin.read_many(100)
     assert (origin.read_count, origin.failure_count) == (1, 100)
     origin.failure = None
@@ -59,12 +58,24 @@ async def test_a_failure_is_shared_and_the_next_read_asks_again(
     assert (origin.read_count, origin.failure_count) == (101, 100)
 
 
+async def test_a_refusal_is_believed_for_a_while(autojump_clock: trio.testing.MockClock) -> None:
+    origin = Origin()
+    origin.failure = NotFoundError("gone")
+    await origin.read_many(100)
+    origin.failure = None
+    await origin.read_many(100)
+    assert (origin.read_count, origin.failure_count) == (1, 200)
+    await trio.sleep(REFUSAL_S)
+    await origin.read_many(100)
+    assert (origin.read_count, origin.failure_count) == (101, 200)
+
+
 async def test_an_object_that_stops_answering_is_asked_by_one_again(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     origin = Origin()
     await origin.read()
-    origin.failure = NotFoundError("gone")
+    origin.failure = OriginError("500", is_retryable=True)
     await origin.read()
     await origin.read_many(100)
     assert origin.read_count == 3

@@ -226,6 +226,7 @@ async def test_what_is_not_a_wrong_answer_is_raised_at_once(
     if isinstance(caught.value, OriginThrottledError):
         assert caught.value.retry_after_s == 7.0
     bench.served.proxy.faults.clear()
+    bench.client = OriginClient(bench.client.origin)  # One that believes no refusal any more.
     await bench.fetch()
     bench.assert_whole()
 
