@@ -2,9 +2,9 @@
 that a count always equals the sum of the announcements.
 
 A peer may announce a version that we do not take part in yet; its word is kept until we do. A chunk
-that came with a wrong digest is no longer believed of that peer; it gets one more chance, for the
-fault may have been the network's, then never again on this link, or a bad peer would be asked for
-ever.
+that came with a wrong digest is no longer believed of that peer. It gets one more chance, for the
+fault may have been the network's; a peer that then sends it wrong again, although it was told and
+still announces it, is dropped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from swarm.protocol.ids import ChunkIndex, NodeId, VersionId
 FOREIGN_CHUNKS_MAX = 1 << 20
 """Chunks of a version we do not know: fifty times what any version has."""
 CORRUPT_MAX = 2
-"""Fetches of one chunk from one peer that may fail the digest."""
+"""Fetches of one chunk from one peer that fail the digest."""
+STRIKES_MAX = 4
+"""Wrong chunks of any kind from one peer; fewer may be the network's or our own fault."""
 SECOND_CHANCE_S = 5.0
 """By then a peer with a damaged disk has hashed the chunk and retracted it."""
 
@@ -54,25 +56,18 @@ class Holdings:
         """A batch of haves; returns what is new of it."""
         theirs = link.announced.get(version, 0)
         download = self._downloads.get(version)
+        if link.is_dropped:
+            return 0
         if download is None:
             if bits.bit_length() <= FOREIGN_CHUNKS_MAX:
                 self._neighbourhood.announce(link, version, theirs | bits)
             return 0
-        if link.corrupt:
-            bits &= ~self._disbelieved(link, version)
         bits &= download.all_bits
         news = bits ^ (bits & theirs)
         if self._neighbourhood.announce(link, version, theirs | news):
             download.availability.add(news)
             return news
         return 0
-
-    def _disbelieved(self, link: Neighbour, version: VersionId) -> int:
-        bits = 0
-        for (corrupt_version, chunk), count in link.corrupt.items():
-            if corrupt_version == version and count >= CORRUPT_MAX:
-                bits |= 1 << chunk
-        return bits
 
     def remove(self, link: Neighbour, version: VersionId, bits: int) -> None:
         """Chunks that the neighbour no longer holds."""
@@ -109,10 +104,13 @@ class Holdings:
         self._orders.append(SendBadChunk(node, download.version, chunk))
         self.remove(link, download.version, 1 << chunk)
         link.corrupt[key] = link.corrupt.get(key, 0) + 1
-        if link.corrupt[key] < CORRUPT_MAX:
+        strikes = sum(link.corrupt.values())
+        if strikes >= STRIKES_MAX or link.corrupt[key] >= CORRUPT_MAX:
+            self.forget_all(link)
+            self._neighbourhood.drop(link, f"{strikes} chunks had the wrong digest", now)
+        else:
             at = now + SECOND_CHANCE_S
             self._second_chances.append((at, node, download.version, chunk))
-        self._neighbourhood.strike(link, now)
 
     def give_second_chances(self, now: float) -> None:
         while self.second_chance_at <= now:

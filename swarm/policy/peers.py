@@ -43,8 +43,6 @@ REWIRE_S = 5.0
 """Between two looks at useless links, one of which is exchanged at a time."""
 USELESS_S = 10.0
 """A link is useless when neither side could serve the other for so long."""
-STRIKES_MAX = 4
-"""Wrong chunks from one peer before it is dropped; one alone may be the network's or our fault."""
 BAN_S = 600.0
 """A dropped peer is not dialled or accepted for so long."""
 ANNOUNCED_VERSIONS_MAX = 64
@@ -78,9 +76,10 @@ class Neighbour:
     is_avoided: bool = False
     # Our open sessions at it.
     session_count: int = 0
-    # Wrong chunks, in all and by chunk.
-    strike_count: int = 0
+    # Wrong chunks that it sent, each with how often.
     corrupt: dict[tuple[VersionId, ChunkIndex], int] = field(default_factory=dict)
+    # We are closing the link, and believe nothing that still comes.
+    is_dropped: bool = False
 
     def hear_load(self, load: int, now: float) -> None:
         self.load = load
@@ -213,17 +212,18 @@ class Neighbourhood:
             known.is_dialling = False
             self._dialling_count -= 1
 
-    def strike(self, link: Neighbour, now: float) -> None:
-        """It sent a wrong chunk; too many, and it is dropped for a while."""
-        link.strike_count += 1
-        if link.strike_count == STRIKES_MAX:
-            known = self._known[link.info.node_id]
-            known.is_banned = True
-            known.failure_count += 1
-            known.dial_at = now + BAN_S
-            self._let_go(known, f"{STRIKES_MAX} chunks had the wrong digest")
-            # What it holds is out of our reach, so the tracker must not count on it for us.
-            self._orders.append(ReportUnreachable(link.info.node_id))
+    def drop(self, link: Neighbour, detail: str, now: float) -> None:
+        """It sent too many wrong chunks: part for a while. What it holds is out of our reach, so
+        the tracker must not count on it for us."""
+        if link.is_dropped:
+            return
+        link.is_dropped = True
+        known = self._known[link.info.node_id]
+        known.is_banned = True
+        known.failure_count += 1
+        known.dial_at = now + BAN_S
+        self._let_go(known, detail)
+        self._orders.append(ReportUnreachable(link.info.node_id))
 
     def announce(self, link: Neighbour, version: VersionId, bits: int) -> bool:
         """Remember what a neighbour holds of a version; False if it names too many versions."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from swarm.policy.commands import Command, RequestChunk
+from swarm.policy.commands import (
+    Command,
+    DisconnectPeer,
+    EndSession,
+    ReportUnreachable,
+    RequestChunk,
+    SendBadChunk,
+)
 from swarm.policy.events import (
     BitfieldReceived,
     ChunksRetracted,
@@ -108,8 +115,14 @@ def test_a_wrong_chunk_is_asked_of_the_same_peer_once_more_later() -> None:
     story.tell(TimerFired(), at=5.0)
     assert story.node.next_deadline() == 6.0
     second = only_request(story.tell(TimerFired(), at=6.0))
-    assert requests(corrupt(story, second, at=7.0)) == []
-    assert requests(story.haves("B", "#", at=20.0)) == []
+    commands = corrupt(story, second, at=7.0)
+    assert [type(command) for command in commands] == [
+        SendBadChunk,
+        DisconnectPeer,
+        ReportUnreachable,
+        EndSession,
+    ]
+    assert requests(story.haves("B", "#", at=7.1)) == []
     assert requests(story.tell(BitfieldReceived(peer_id("B"), VERSION, bits("#"), 0))) == []
 
 
@@ -128,3 +141,12 @@ def test_a_peer_that_left_meanwhile_gets_no_second_chance() -> None:
     story.lose("B")
     assert requests(story.tell(TimerFired(), at=6.0)) == []
     assert unavailable(story) == 1
+
+
+def test_a_peer_is_dropped_once_however_much_is_still_on_its_way() -> None:
+    story = Story("." * 8, replace(default_settings(), session_count=6))
+    running = requests(story.link("B", "#" * 8))
+    commands: list[Command] = []
+    for request in running:
+        commands += corrupt(story, request, at=1.0)
+    assert sum(isinstance(command, DisconnectPeer) for command in commands) == 1
