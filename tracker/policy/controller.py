@@ -26,6 +26,10 @@ from dataclasses import dataclass
 from tracker.policy.settings import ControllerSettings, LeaseSettings
 
 
+_BATCH_S = 0.02
+"""What arrives within this belongs together; also bounds the samples kept."""
+
+
 @dataclass(slots=True)
 class OriginThrottle:
     """Whether an origin asked us to slow down, and when the next request may start."""
@@ -118,9 +122,14 @@ class ConnectionController:
 
     def received(self, byte_count: int, *, now: float) -> None:
         """Origin bytes arrived somewhere."""
-        if byte_count > 0:
+        if byte_count <= 0:
+            return
+        self._sampled_bytes += byte_count
+        if self._samples and now - self._samples[-1][0] < _BATCH_S:
+            at, batch_bytes = self._samples[-1]
+            self._samples[-1] = (at, batch_bytes + byte_count)
+        else:
             self._samples.append((now, byte_count))
-            self._sampled_bytes += byte_count
 
     def completed(self, lease_s: float) -> None:
         """A lease took so long."""
@@ -129,15 +138,26 @@ class ConnectionController:
         self.mean_lease_s += weight * (lease_s - self.mean_lease_s)
 
     def rate(self, *, now: float) -> float:
-        """Delivered origin bytes/s over the window."""
+        """Delivered origin bytes/s over the window.
+
+        Leases that started together end together, so bytes come in batches: counted from batch to
+        batch, as a window that cuts one in half would see gains and losses that are not there.
+        """
         window_s = self._window_s
-        while self._samples and self._samples[0][0] < now - window_s:
-            self._sampled_bytes -= self._samples.popleft()[1]
-        return self._sampled_bytes / window_s
+        samples = self._samples
+        while len(samples) > 1 and samples[1][0] < now - window_s:
+            self._sampled_bytes -= samples.popleft()[1]
+        if not samples:
+            return 0.0
+        first_at, first_bytes = samples[0]
+        last_at = samples[-1][0]
+        # After a silence time counts as well as bytes.
+        until = last_at if now - last_at < window_s / 2 else now
+        return (self._sampled_bytes - first_bytes) / (until - first_at) if until > first_at else 0.0
 
     def began(self, *, now: float) -> None:
         """The first lease of all was granted."""
-        if self.is_fresh and self._settled_at == 0.0:
+        if self._settled_at == 0.0:
             self._settle(now)
 
     def throttled(self, *, now: float) -> None:
@@ -159,11 +179,12 @@ class ConnectionController:
     def step(self, demand: Demand, *, is_throttled: bool, now: float) -> None:
         """Look at the rate and move the limit; call it every `step_s` while chunks are left."""
         self.follow(demand)
-        if now < self._settled_at or is_throttled or self._settled_at == 0.0:
+        rate = self.rate(now=now)
+        # A probe from nothing would call anything a gain.
+        if now < self._settled_at or is_throttled or rate <= 0:
             return
         self.is_fresh = False
         goal = self.goal_bytes_per_s(demand)
-        rate = self.rate(now=now)
         if self._probe is not None:
             self._judge_probe(self._probe, rate, goal, now)
         elif rate > 1.25 * goal:
@@ -176,7 +197,7 @@ class ConnectionController:
         """Keep a raise that at least 40 % of arrived; else go back and wait longer."""
         former_limit, former_rate = probe
         self._probe = None
-        gain = rate / former_rate - 1 if former_rate > 0 else float(rate > 0)
+        gain = rate / former_rate - 1
         wanted = self.limit / former_limit - 1
         settings = self._settings
         if gain >= 0.4 * wanted:
@@ -192,7 +213,7 @@ class ConnectionController:
 
     def _raise(self, rate: float, goal: float, now: float) -> None:
         wanted = self._factor * self.limit
-        if rate > 0 and goal < math.inf:
+        if goal < math.inf:
             wanted = min(wanted, 1.05 * self.limit * goal / rate + 1)
         raised = min(math.ceil(wanted), self._settings.connections_max)
         if raised > self.limit:
@@ -222,10 +243,11 @@ class ConnectionController:
 
     @property
     def _window_s(self) -> float:
+        """Long enough for two batches of leases and a bit."""
         settings = self._settings
-        return min(max(2 * self.mean_lease_s, settings.window_s_min), settings.window_s_max)
+        return min(max(2.5 * self.mean_lease_s, settings.window_s_min), settings.window_s_max)
 
     def _settle(self, now: float) -> None:
-        """Nothing is judged until the leases granted now can have shown in the rate: a window of
-        them, the way of a report, and a part of a lease time."""
-        self._settled_at = now + self._window_s + 0.1 + 0.5 * min(1.0, self.mean_lease_s)
+        """Nothing is judged until the leases granted now can have shown in the rate: a lease time,
+        and a window of what came after."""
+        self._settled_at = now + self._window_s + 0.1 + min(self.mean_lease_s, self._window_s)
