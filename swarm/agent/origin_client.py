@@ -126,7 +126,10 @@ class OriginClient:
                     raise labelled(read.label, error) from error.__cause__
                 raise
             try:
-                result = await trio.to_thread.run_sync(writer.commit)
+                # Shielded: a cancelled call might not begin, and only a writer that ends gives its
+                # chunk back.
+                with trio.CancelScope(shield=True):
+                    result = await trio.to_thread.run_sync(writer.commit)
             except IntegrityError as error:
                 if not await read.budget.may_repeat():
                     raise wrong_digest(

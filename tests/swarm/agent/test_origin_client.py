@@ -43,6 +43,7 @@ from tests.support.versions import MadeVersion, make_version
 MIB = 1 << 20
 CHUNK_BYTES = 4 * MIB
 CHUNK = ChunkIndex(1)
+CONTENT = random.Random(1).randbytes(2 * CHUNK_BYTES + 5)
 SETTINGS = OriginSettings(
     first_byte_timeout_s=0.3,
     idle_timeout_s=0.3,
@@ -102,11 +103,9 @@ class Bench:
 
 def published(directory: Path) -> tuple[MadeVersion, Locations]:
     """A version as a publisher leaves it below `directory`."""
-    made = make_version(
-        {"model.bin": random.Random(1).randbytes(2 * CHUNK_BYTES + 5)}, chunk_bytes=CHUNK_BYTES
-    )
+    made = make_version({"model.bin": CONTENT}, chunk_bytes=CHUNK_BYTES)
     digest = made.manifest.file_digests[0]
-    size = 2 * CHUNK_BYTES + 5
+    size = len(CONTENT)
     record = PublishRecord(
         made.manifest.version, "", "", "", 1, size, size, 3, CHUNK_BYTES, 0.0, "", True, False, ()
     )
