@@ -238,9 +238,8 @@ def _workplace(plan: DemoPlan) -> Iterator[Path]:
     """A temporary directory with room for every copy, removed afterwards."""
     work = Path(tempfile.mkdtemp(prefix="swarm-demo-"))
     try:
-        # The model, the origin's copy, and one for each node.
-        needed = plan.size * (plan.nodes + 2)
-        if plan.model is None and shutil.disk_usage(work).free < needed:
+        needed = _needed_bytes(plan)
+        if shutil.disk_usage(work).free < needed:
             raise InputError(
                 f"{work.parent} has no room for {format_size(needed)}",
                 object_name=str(work.parent),
@@ -249,6 +248,14 @@ def _workplace(plan: DemoPlan) -> Iterator[Path]:
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _needed_bytes(plan: DemoPlan) -> int:
+    """The origin's copy, one for each node, and the model that is made up."""
+    if plan.model is None:
+        return plan.size * (plan.nodes + 2)
+    files = [path for path in plan.model.rglob("*") if path.is_file()]
+    return sum(path.stat().st_size for path in files) * (plan.nodes + 1)
 
 
 def _answers(socket: Path) -> bool:

@@ -16,11 +16,11 @@ from swarm.cli.main import COMMANDS
 from swarm.cli.main import swarm as cli
 from swarm.config import SETTINGS
 from swarm.errors import EXIT_CODES
-from tests.support.command_line import environment, error_class, failure, swarm
+from tests.support.command_line import call, environment, error_class, failure, swarm
 
 
 def test_help_shows_every_command_and_every_exit_code() -> None:
-    result = swarm("--help")
+    result = call("--help")
     assert result.returncode == 0
     for name in COMMANDS:
         assert f"  {name} " in result.stdout
@@ -53,7 +53,7 @@ def test_help_imports_nothing_heavy() -> None:
     ],
 )
 def test_usage_errors(arguments: tuple[str, ...], fragment: str) -> None:
-    result = swarm(*arguments)
+    result = call(*arguments)
     assert result.returncode == 2
     assert result.stdout == ""
     lines = result.stderr.splitlines()
@@ -63,19 +63,19 @@ def test_usage_errors(arguments: tuple[str, ...], fragment: str) -> None:
 
 
 def test_with_json_an_error_of_the_parser_is_one_object_too() -> None:
-    result = swarm("keys", "new", "--json", "--bogus")
+    result = call("keys", "new", "--json", "--bogus")
     assert (result.returncode, error_class(result)) == (2, "E_USAGE")
     assert failure(result)["object"] == "swarm keys new"
 
 
 def test_the_flag_behind_two_dashes_belongs_to_the_child() -> None:
-    result = swarm("keys", "new", "--", "--json", "--bogus")
+    result = call("keys", "new", "--", "--json", "--bogus")
     assert result.returncode == 2
     assert result.stdout == ""
 
 
 def test_a_misspelt_variable_stops_every_command(tmp_path: Path) -> None:
-    result = swarm("keys", "new", str(tmp_path / "key"), SWARM_TRAKER="http://a")
+    result = call("keys", "new", str(tmp_path / "key"), SWARM_TRAKER="http://a")
     assert result.returncode == 2
     assert "SWARM_TRACKER" in result.stderr
     assert not (tmp_path / "key").exists()
@@ -84,7 +84,7 @@ def test_a_misspelt_variable_stops_every_command(tmp_path: Path) -> None:
 def test_an_unknown_key_of_the_file_names_file_and_key(tmp_path: Path) -> None:
     path = tmp_path / "swarm.toml"
     path.write_text("cahce = '/c'\n")
-    result = swarm("keys", "new", "--config", str(path), str(tmp_path / "key"), "--json")
+    result = call("keys", "new", "--config", str(path), str(tmp_path / "key"), "--json")
     error = failure(result)
     assert error["object"] == str(path)
     assert "cache" in str(error["hint"])
@@ -92,7 +92,7 @@ def test_an_unknown_key_of_the_file_names_file_and_key(tmp_path: Path) -> None:
 
 def test_a_new_key_is_private_and_stays(tmp_path: Path) -> None:
     path = tmp_path / "cluster.key"
-    result = swarm("keys", "new", str(path), "--json")
+    result = call("keys", "new", str(path), "--json")
     assert json.loads(result.stdout) == {"file": str(path), "kind": "cluster"}
     line = path.read_text()
     label, number, digits = line.removesuffix("\n").split(":")
@@ -100,7 +100,7 @@ def test_a_new_key_is_private_and_stays(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert digits not in result.stdout + result.stderr
 
-    again = swarm("keys", "new", str(path), "--json")
+    again = call("keys", "new", str(path), "--json")
     assert again.returncode == EXIT_CODES["E_CONFLICT"]
     assert error_class(again) == "E_CONFLICT"
     assert failure(again)["object"] == str(path)
@@ -110,19 +110,19 @@ def test_a_new_key_is_private_and_stays(tmp_path: Path) -> None:
 def test_an_empty_file_is_filled_and_closed_to_others(tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.touch(mode=0o644)
-    assert swarm("keys", "new", "--kind", "operator", str(path)).returncode == 0
+    assert call("keys", "new", "--kind", "operator", str(path)).returncode == 0
     assert path.read_text().startswith("swarm-operator-key:1:")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_two_keys_differ(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        assert swarm("keys", "new", str(tmp_path / name)).returncode == 0
+        assert call("keys", "new", str(tmp_path / name)).returncode == 0
     assert (tmp_path / "a").read_text() != (tmp_path / "b").read_text()
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    result = swarm("keys", "new", str(tmp_path / "none" / "key"))
+    result = call("keys", "new", str(tmp_path / "none" / "key"))
     assert result.returncode == EXIT_CODES["E_PERM"]
     assert str(tmp_path / "none" / "key") in result.stderr
     assert len(result.stderr.splitlines()) == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import SWARM, environment, error_class, failure, swarm
+from tests.support.command_line import SWARM, call, environment, error_class, failure
 from tests.support.models import M1, write_model
 
 POINTER = (
@@ -31,7 +31,7 @@ def model(tmp_path: Path) -> Path:
 
 def publish(model: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     origin = ("--origin", f"file://{model.parent}/origin")
-    return swarm("publish", str(model), *origin, "--chunk-size", "64KiB", *flags)
+    return call("publish", str(model), *origin, "--chunk-size", "64KiB", *flags)
 
 
 def test_a_version_is_printed_and_published_again_for_nothing(model: Path) -> None:

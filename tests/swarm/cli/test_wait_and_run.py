@@ -16,7 +16,7 @@ from swarm.protocol.ids import VersionId
 from swarm.store.lock import has_reader
 from swarm.store.readiness import write_durable
 from swarm.store.tree import Tree
-from tests.support.command_line import SWARM, environment, error_class, failure, swarm
+from tests.support.command_line import SWARM, call, environment, error_class, failure
 
 ID = VersionId(bytes(range(32)))
 OTHER = VersionId(bytes([0, 1, 2, 3, 4, 5, 6, 7, *[9] * 24]))
@@ -45,13 +45,13 @@ def ready_version(cache: Path, version: VersionId) -> Path:
 def test_a_ready_version_is_found_by_id_and_by_prefix(tmp_path: Path) -> None:
     directory = ready_version(tmp_path, ID)
     for reference in (ID.hex(), ID.hex()[:12]):
-        result = swarm("wait", reference, "--cache", str(tmp_path))
+        result = call("wait", reference, "--cache", str(tmp_path))
         assert (result.returncode, result.stdout) == (0, f"{directory}\n"), result.stderr
 
 
 def test_json_is_one_object(tmp_path: Path) -> None:
     directory = ready_version(tmp_path, ID)
-    result = swarm("wait", ID.hex(), "--cache", str(tmp_path), "--json")
+    result = call("wait", ID.hex(), "--cache", str(tmp_path), "--json")
     document = json.loads(result.stdout)
     assert document["directory"] == str(directory)
     assert document["ready"] is True
@@ -60,7 +60,7 @@ def test_json_is_one_object(tmp_path: Path) -> None:
 def test_an_unready_version_ends_in_e_stalled(tmp_path: Path) -> None:
     unready_version(tmp_path, ID)
     started = time.monotonic()
-    result = swarm("wait", ID.hex(), "--cache", str(tmp_path), "--timeout", "0.3", "--json")
+    result = call("wait", ID.hex(), "--cache", str(tmp_path), "--timeout", "0.3", "--json")
     assert time.monotonic() - started < 5
     assert result.returncode == EXIT_CODES["E_STALLED"]
     assert error_class(result) == "E_STALLED"
@@ -86,7 +86,7 @@ def test_an_ambiguous_prefix_is_refused(tmp_path: Path) -> None:
     """Both ids begin with the same 16 digits."""
     for version in (ID, OTHER):
         ready_version(tmp_path, version)
-    result = swarm("wait", ID.hex()[:12], "--cache", str(tmp_path))
+    result = call("wait", ID.hex()[:12], "--cache", str(tmp_path))
     assert (result.returncode, error_class(result)) == (2, "E_USAGE")
     assert "not unique" in result.stderr
 
@@ -95,7 +95,7 @@ def test_a_channel_gives_the_version_it_serves_now(tmp_path: Path) -> None:
     directory = ready_version(tmp_path, ID)
     (tmp_path / "channels").mkdir()
     (tmp_path / "channels" / "prod").symlink_to(f"../versions/{ID.hex()}")
-    result = swarm("wait", "channel:prod", "--cache", str(tmp_path))
+    result = call("wait", "channel:prod", "--cache", str(tmp_path))
     assert result.stdout == f"{directory}\n"
 
 
@@ -103,33 +103,33 @@ def test_a_channel_that_leads_to_an_unready_version_is_not_served(tmp_path: Path
     unready_version(tmp_path, ID)
     (tmp_path / "channels").mkdir()
     (tmp_path / "channels" / "prod").symlink_to(f"../versions/{ID.hex()}")
-    result = swarm("wait", "channel:prod", "--cache", str(tmp_path), "--timeout", "0")
+    result = call("wait", "channel:prod", "--cache", str(tmp_path), "--timeout", "0")
     assert error_class(result) == "E_STALLED"
 
 
 @pytest.mark.parametrize("reference", ["channel:../../etc", "channel:", "channel:.."])
 def test_a_channel_name_stays_in_its_directory(tmp_path: Path, reference: str) -> None:
-    assert error_class(swarm("wait", reference, "--cache", str(tmp_path))) == "E_USAGE"
+    assert error_class(call("wait", reference, "--cache", str(tmp_path))) == "E_USAGE"
 
 
 def test_a_name_needs_a_tracker_and_any_wait_a_place(tmp_path: Path) -> None:
-    assert "--tracker" in swarm("wait", "m@v1", "--cache", str(tmp_path)).stderr
-    assert "--cache" in swarm("wait", ID.hex()).stderr
+    assert "--tracker" in call("wait", "m@v1", "--cache", str(tmp_path)).stderr
+    assert "--cache" in call("wait", ID.hex()).stderr
 
 
 def test_a_socket_without_an_agent_says_so(tmp_path: Path) -> None:
     path = tmp_path / "s.sock"
-    result = swarm("wait", ID.hex(), "--socket", str(path), "--timeout", "0")
+    result = call("wait", ID.hex(), "--socket", str(path), "--timeout", "0")
     assert error_class(result) == "E_STALLED"
     assert str(path) in result.stderr
-    result = swarm("status", "--socket", str(path))
+    result = call("status", "--socket", str(path))
     assert result.returncode == EXIT_CODES["E_NOTFOUND"]
 
 
 def test_run_becomes_the_command_and_hands_over_the_directory(tmp_path: Path) -> None:
     directory = ready_version(tmp_path, ID)
     script = 'test "$SWARM_MODEL_DIR" = "$0" && test -f {}/config.json && echo "$1" && exit 7'
-    result = swarm(
+    result = call(
         "run", ID.hex(), "--cache", str(tmp_path), "--", "sh", "-c", script, "{}", "{dir}/x"
     )
     assert result.returncode == 7, result.stderr
@@ -156,7 +156,7 @@ def test_the_version_is_held_while_the_command_runs(tmp_path: Path) -> None:
 
 def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
     ready_version(tmp_path, ID)
-    result = swarm("run", ID.hex(), "--cache", str(tmp_path), "--", "no-such-program")
+    result = call("run", ID.hex(), "--cache", str(tmp_path), "--", "no-such-program")
     assert error_class(result) == "E_USAGE"
     assert "no-such-program" in result.stderr
 
@@ -182,6 +182,6 @@ def test_an_environment_with_the_models_directory_is_no_unknown_setting(tmp_path
     """`swarm` may itself be called by what `swarm run` started."""
     ready_version(tmp_path, ID)
     again = f"{' '.join(SWARM)} wait {ID.hex()} --cache {tmp_path}"
-    result = swarm("run", ID.hex(), "--cache", str(tmp_path), "--", "sh", "-c", again)
+    result = call("run", ID.hex(), "--cache", str(tmp_path), "--", "sh", "-c", again)
     assert result.returncode == 0, result.stderr
     assert os.path.isdir(result.stdout.strip())
