@@ -172,7 +172,7 @@ class PeerNetwork:
             now = trio.current_time()
             running.fetching.tick(now)
             running.neighbours.tick(now)
-            running.uploads.tick(now, self._settings.data_link_idle_s)
+            running.uploads.tick(now, self._settings)
 
     async def _serve(self, stream: FrameStream, hello: Hello) -> None:
         """An accepted link, from the end of its handshake to its own."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from swarm.agent.network_settings import NetworkSettings
 from swarm.agent.outgoing_part import OutgoingPart
 from swarm.agent.rate_limit import RateLimit
 from swarm.agent.upload_link import PendingPart, UploadLink, UploadParts
@@ -130,11 +131,9 @@ class ServingUploads:
         if key is not None:
             self._leave(link, key)
 
-    def tick(self, now: float, idle_s: float) -> None:
-        """Close links whose peer has forgotten them; its own idle limit comes first."""
+    def tick(self, now: float, settings: NetworkSettings) -> None:
         for link in list(self._links):
-            if not link.is_busy and now - link.active_at >= 2 * idle_s:
-                link.close()
+            link.check(now, settings)
 
     # ---- what peers ask
 

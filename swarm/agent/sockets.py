@@ -1,9 +1,7 @@
 """Opening, tuning and closing the TCP sockets between agents.
 
-Buffers are left to the kernel's autotuning, except that the bytes which wait unsent are kept few
-(TCP_NOTSENT_LOWAT): "sent" should mean nearly "on the wire", because slots are given by it. A peer
-that vanishes without a word is noticed within ten seconds: by TCP_USER_TIMEOUT while bytes are on
-their way, by keep-alive probes while none are.
+Buffers are left to the kernel's autotuning. A peer that vanishes without a word is noticed within
+ten seconds: by TCP_USER_TIMEOUT while bytes are on their way, by keep-alive probes while none are.
 """
 
 from __future__ import annotations
@@ -23,8 +21,6 @@ KEEPALIVE_PROBES = 3
 """4 s + 3 × 2 s: ten seconds."""
 BACKLOG = 1024
 """Thousands of agents boot at once; a full queue drops SYNs and costs each a second."""
-NOTSENT_BYTES = 256 * 1024
-"""To begin with; follows the rate of a link (`upload_link`)."""
 CAPPED_RECEIVE_BYTES = 256 * 1024
 """Receive buffer under a downlink limit: what waits in it was
 already sent to us, past the limit."""
@@ -84,7 +80,6 @@ def tune(sock: socket.socket) -> None:
     tcp = socket.IPPROTO_TCP
     sock.setsockopt(tcp, socket.TCP_NODELAY, 1)
     sock.setsockopt(tcp, socket.TCP_USER_TIMEOUT, SILENCE_MS_MAX)
-    sock.setsockopt(tcp, socket.TCP_NOTSENT_LOWAT, NOTSENT_BYTES)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(tcp, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
     sock.setsockopt(tcp, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)

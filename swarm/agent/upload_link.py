@@ -4,6 +4,11 @@ Two tasks: one reads requests, so that policy hears of a pre-sent one while the 
 goes out; one sends whenever the kernel takes more. What can go out at once goes out at once, in the
 call that orders it, without waking any task: a small chunk costs its system calls and nothing else.
 
+"Sent" means nearly on the wire, because policy gives slots by it: a chunk's bytes go to the kernel
+as fast as it takes them, and its end is told when no more of them wait unsent than keep the link
+busy while policy answers. Told earlier, a slow link would hold megabytes for peers that think they
+are being served; handing over in small portions instead would cost a wake-up for each.
+
 Frames and payloads leave in the order they were given; a payload is never interrupted. Before each
 slice the page cache is asked whether it has the bytes; if not, a worker thread reads them first, so
 that a slow disk never stops the loop.
@@ -21,6 +26,7 @@ from typing import assert_never
 import trio
 
 from swarm.agent.frame_stream import LINK_FAULTS, FrameStream, LinkClosedError, run_until_fault
+from swarm.agent.network_settings import PAYLOAD_RATE_MIN, NetworkSettings
 from swarm.agent.outgoing_part import SLICE_BYTES, OutgoingPart
 from swarm.agent.rate_limit import RateLimit
 from swarm.agent.tcp_info import read_tcp_info
@@ -44,11 +50,12 @@ UNSENT_FRAMES_MAX = 64
 """Pings and pages asked for without reading the answers."""
 TURN_BYTES = 4 << 20
 """A receiver that is always faster than us must not keep the loop to this link."""
-TUNE_INTERVAL_S = 0.25
-NOTSENT_BYTES_MIN = 128 * 1024
-NOTSENT_BYTES_MAX = 4 << 20
-NOTSENT_S = 0.02
+UNSENT_BYTES_MIN = 64 * 1024
+UNSENT_BYTES_MAX = 4 << 20
+UNSENT_S = 0.02
 """Unsent bytes worth this much of the link's rate keep it busy while the loop is elsewhere."""
+NO_LOWAT = 1 << 30
+"""TCP_NOTSENT_LOWAT: take what the send buffer takes."""
 
 
 class _Pause(enum.Enum):
@@ -108,10 +115,17 @@ class UploadLink:
         self._out = memoryview(b"")
         self._part: OutgoingPart | None = None
         self._pending: PendingPart | None = None
+        # For the watchdog: bytes that have arrived at the last look and when they last moved, and
+        # where the current payload began.
+        self._acked_bytes = 0
+        self._moved_at = self.active_at
+        self._part_began_at = self.active_at
+        self._part_began_acked = 0
         # Set while the sending task sleeps for want of work.
         self._sleep: trio.Event | None = None
         self._pause: _Pause | None = None
-        self._tuned_at = 0.0
+        # TCP_NOTSENT_LOWAT is set: a chunk's end waits for its bytes to leave.
+        self._is_draining = False
 
     # ---- orders, immediate
 
@@ -134,9 +148,23 @@ class UploadLink:
         self.is_closed = True
         self._stream.close()
 
-    @property
-    def is_busy(self) -> bool:
-        return self._unanswered_count > 0
+    def check(self, now: float, settings: NetworkSettings) -> None:
+        """The watchdog, about once a second: ends a link whose payload does not move or drips,
+        and one that its peer has forgotten (the peer's own idle limit comes first)."""
+        if self.is_closed:
+            return
+        if self._pending is None:
+            if not self._unanswered_count and now - self.active_at >= 2 * settings.data_link_idle_s:
+                self.close()
+            return
+        acked = read_tcp_info(self._stream.sock).bytes_acked
+        if acked != self._acked_bytes:
+            self._acked_bytes, self._moved_at = acked, now
+        elapsed = now - self._part_began_at
+        drips = acked - self._part_began_acked < PAYLOAD_RATE_MIN * elapsed
+        is_stuck = now - self._moved_at >= settings.no_progress_s
+        if is_stuck or (drips and elapsed >= settings.payload_patience_s):
+            self.close()
 
     # ---- tasks
 
@@ -212,6 +240,8 @@ class UploadLink:
             if self._part is None:
                 pause = self._next_item()
             elif self._part.is_whole:
+                if not self._has_left(self._part):
+                    return _Pause.FULL
                 self._finish_part(self._part)
                 continue
             elif self._parts.uplink.delay_s() > 0:
@@ -250,15 +280,12 @@ class UploadLink:
         return None
 
     def _open(self, pending: PendingPart) -> None:
-        """Blocks on the store unless the part is warm. May run in a worker thread while the
-        sending task waits for it."""
         try:
-            self._part = pending.open()
+            part = pending.open()
         except SwarmError as error:
             self._unreadable(pending, error)
-            return
-        self._pending = pending
-        self._out = memoryview(self._part.header)
+        else:
+            self._begin(pending, part)
 
     async def _warm_up(self) -> None:
         """What would wait for the disk, in a thread that may."""
@@ -271,9 +298,14 @@ class UploadLink:
             part = await trio.to_thread.run_sync(item.open)
         except SwarmError as error:
             self._unreadable(item, error)
-            return
-        self._part, self._pending = part, item
+        else:
+            self._begin(item, part)
+
+    def _begin(self, pending: PendingPart, part: OutgoingPart) -> None:
+        self._part, self._pending = part, pending
         self._out = memoryview(part.header)
+        self._moved_at = self._part_began_at = trio.current_time()
+        self._part_began_acked = self._acked_bytes = read_tcp_info(self._stream.sock).bytes_acked
 
     def _send_slice(self, part: OutgoingPart) -> int:
         uplink = self._parts.uplink
@@ -298,7 +330,7 @@ class UploadLink:
         part.close()
         self._part = self._pending = None
         self._unanswered_count -= 1
-        self._tune()
+        self.active_at = trio.current_time()
         pending.done(part.sent_bytes)
 
     def _unreadable(self, pending: PendingPart, error: SwarmError) -> None:
@@ -310,13 +342,20 @@ class UploadLink:
             self._parts.problem(request.version, error)
         pending.done(0)
 
-    def _tune(self) -> None:
-        """Let the unsent bytes follow the rate: few on a slow link, where they are time, enough on
-        a fast one, where they save wake-ups."""
-        now = self.active_at = trio.current_time()
-        if now - self._tuned_at < TUNE_INTERVAL_S:
-            return
-        self._tuned_at = now
-        rate = read_tcp_info(self._stream.sock).delivery_rate
-        unsent = int(min(max(rate * NOTSENT_S, NOTSENT_BYTES_MIN), NOTSENT_BYTES_MAX))
-        self._stream.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, unsent)
+    def _has_left(self, part: OutgoingPart) -> bool:
+        """The unsent rest is no more than what keeps the link busy; else have the kernel wake us
+        when it is. A first measured rate may be a burst's, so the chunk's size has a say too."""
+        info = read_tcp_info(self._stream.sock)
+        goal = min(int(info.delivery_rate * UNSENT_S), part.sent_bytes // 4, UNSENT_BYTES_MAX)
+        goal = max(goal, UNSENT_BYTES_MIN)
+        if info.unsent_bytes <= goal:
+            if self._is_draining:
+                self._set_lowat(NO_LOWAT)
+            return True
+        # The kernel calls a socket writable below half the mark.
+        self._set_lowat(2 * goal)
+        return False
+
+    def _set_lowat(self, count: int) -> None:
+        self._is_draining = count != NO_LOWAT
+        self._stream.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, count)

@@ -37,6 +37,8 @@ class PolicylessPeer:
     # Manifests that it hands out.
     documents: dict[VersionId, bytes]
     events: list[Event] = field(default_factory=list)
+    # What neighbours named.
+    named: list[PeerInfo] = field(default_factory=list)
     problems: list[SwarmError] = field(default_factory=list)
     address: Address = Address("", 0)  # noqa: RUF009 - frozen.
     serves_at_once: bool = True
@@ -139,6 +141,7 @@ async def peer(
         lambda event: made.happened(event),
         document,
         problem=lambda _, error: made.problems.append(error),
+        on_peers=lambda _, peers: made.named.extend(peers),
     )
     made = PolicylessPeer(network, stores, documents)
     async with trio.open_nursery() as nursery:

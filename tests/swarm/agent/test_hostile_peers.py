@@ -296,6 +296,34 @@ async def test_request_past_the_end_of_a_chunk_is_not_served() -> None:
         assert (await seed.wait_for(UploadFinished)).sent_bytes == 0
 
 
+async def test_upload_ends_when_its_bytes_leave_and_not_when_the_kernel_has_them() -> None:
+    """A chunk that fits the send buffer, to a fetcher that reads late."""
+    version = make_version({"a": random.Random(1).randbytes(1 << 20)}, chunk_bytes=1 << 20)
+    async with (
+        peer("seed", version, holds=None) as seed,
+        stranger(seed.address, "late", LinkKind.DATA, expected=seed.node_id) as stream,
+    ):
+        await stream.send(_asks(version, 1))
+        await seed.wait_for(ChunkRequested)
+        await trio.sleep(0.05)
+        assert seed.count(UploadFinished) == 0
+        received = 0
+        with trio.fail_after(5):
+            while received < 1 << 20:
+                received += len(await stream.receive_some(65536))
+        assert (await seed.wait_for(UploadFinished)).sent_bytes == 1 << 20
+
+
+async def test_upload_that_does_not_move_is_given_up() -> None:
+    version = make_version({"a": random.Random(1).randbytes(8 << 20)}, chunk_bytes=8 << 20)
+    async with peer("seed", version, holds=None, settings=IMPATIENT) as seed:
+        async with stranger(seed.address, "stuck", LinkKind.DATA, expected=seed.node_id) as stream:
+            await stream.send(_asks(version, 1))
+            await seed.wait_for(ChunkRequested)
+            await seed.wait_for(SessionClosed)
+        assert seed.count(UploadFinished) == 0
+
+
 async def test_fetcher_that_stops_reading_holds_nobody_up() -> None:
     """It asks for a chunk larger than all buffers and does not read; another is served
     meanwhile."""
