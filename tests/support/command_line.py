@@ -1,8 +1,8 @@
 """Runs the command line as users do: another process, its streams and its exit code.
 
 `swarm` starts a new interpreter. `call` forks this one, which has everything imported already: the
-same main function with its own streams, signals and exit code, for a fifth of the CPU. It is for tests
-that have no thread of their own running.
+same main function with its own streams, signals and exit code, for a fifth of the CPU. It is for
+tests that have no thread of their own running.
 """
 
 from __future__ import annotations
