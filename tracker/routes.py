@@ -57,7 +57,7 @@ class Routes:
     def _add_agents_calls(self) -> None:
         agent, operator = Role.AGENT, Role.OPERATOR
         self._add("POST", "/v1/report", self._report, agent, body_bytes_max=REPORT_BYTES_MAX)
-        self._add("POST", "/v1/listen", self._listen, agent)
+        self._add("POST", "/v1/listen", self._listen, agent, is_held=True)
         self._add("GET", "/v1/versions/{reference}", self._show_version, agent, operator)
         self._add("GET", "/v1/versions/{reference}/manifest", self._manifest, agent, operator)
         self._add("GET", "/v1/channels/{name}", self._show_channel, agent, operator)
@@ -87,6 +87,7 @@ class Routes:
         call: _Call,
         *roles: Role,
         body_bytes_max: int = 64 << 10,
+        is_held: bool = False,
     ) -> None:
         """Serve a call: its record becomes the body, its time goes into the metrics."""
         observe = self._metrics.observer(method, pattern)
@@ -107,7 +108,7 @@ class Routes:
             observe(response.status, trio.current_time() - started_at)
             return response
 
-        self.router.add(method, pattern, timed, body_bytes_max=body_bytes_max)
+        self.router.add(method, pattern, timed, body_bytes_max=body_bytes_max, is_held=is_held)
 
     # Agents.
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import random
+import resource
 import signal
 from collections.abc import Callable
 
+import prometheus_client
 import trio
 
 from swarm.http.listeners import bound_port, open_tcp
-from swarm.http.server import HttpServer
+from swarm.http.server import HttpLimits, HttpServer
 from swarm.protocol.ids import Address
 from tracker.authentication import Guard
 from tracker.config import ServeSettings
@@ -22,12 +24,17 @@ from tracker.store.sqlite import SqliteStore
 
 logger = logging.getLogger(__name__)
 
+_OTHER_DESCRIPTORS = 64
+"""The store, its log, the listeners, and what the interpreter has open."""
+
 
 async def serve(settings: ServeSettings, *, announce: Callable[[Address], None]) -> None:
     """Serve until SIGTERM or SIGINT, then drain; `announce` is called once requests are taken.
 
     Raises UsageError (cannot listen), TrackerError (the store cannot be used).
     """
+    # Each counter would be shown with the time of its making as well, which nobody reads.
+    prometheus_client.disable_created_metrics()
     store = await trio.to_thread.run_sync(SqliteStore, settings.store)
     try:
         state = await trio.to_thread.run_sync(store.start_epoch)
@@ -48,7 +55,8 @@ async def _serve_service(
             settings.listen,
         )
     routes = Routes(service, guard, TrackerMetrics(service))
-    server = HttpServer(routes.router)
+    limits = HttpLimits(connections=_connections_possible(HttpLimits().connections))
+    server = HttpServer(routes.router, limits=limits)
     listeners = await open_tcp(settings.listen.host, settings.listen.port)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
@@ -64,3 +72,21 @@ async def _serve_service(
             with trio.move_on_after(settings.drain_s + 1.0):
                 await server.wait_drained()
             nursery.cancel_scope.cancel()
+
+
+def _connections_possible(wanted: int) -> int:
+    """Raise the descriptor limit as far as the system lets us; the connections it allows. Past it
+    accepting would fail for everybody, so the server refuses politely before."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + _OTHER_DESCRIPTORS
+    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < needed:
+        logger.warning(
+            "%d open files are allowed: %d connections at most, and an agent needs two;"
+            " raise the limit (ulimit -Hn, LimitNOFILE=)",
+            allowed,
+            allowed - _OTHER_DESCRIPTORS,
+        )
+    return allowed - _OTHER_DESCRIPTORS

@@ -108,35 +108,39 @@ class TrackerService:
         return reply
 
     async def listen(self, identity: Identity, listen: Listen) -> ListenReply:
-        """Held until there is news; a newer listen of the node ends this one with nothing."""
+        """Held until there is news; a newer listen of the node ends this one with nothing. One
+        that ends because its connection closed shows that nobody listens there."""
         reply = self._look(identity, listen)
+        self._end_older(identity.node_id)
         if reply is not None:
             return reply
-        self._replace(identity.node_id)
         waiter = self._waiters[identity.node_id] = _Waiter()
         try:
             with trio.move_on_after(LISTEN_HOLD_S):
-                while reply is None and not self._is_stopping:
+                while reply is None and not (self._is_stopping or waiter.is_replaced):
                     await waiter.news.wait()
-                    if waiter.is_replaced:
-                        break
                     waiter.news = trio.Event()
-                    reply = self._look(identity, listen)
+                    if not waiter.is_replaced:
+                        reply = self._look(identity, listen)
+        except trio.Cancelled:
+            if not waiter.is_replaced:
+                self.tracker.stopped_listening(identity)
+            raise
         finally:
-            if self._waiters.get(identity.node_id) is waiter:
+            if not waiter.is_replaced:
                 del self._waiters[identity.node_id]
         return reply or self.tracker.nothing_new(listen)
+
+    def _end_older(self, node_id: NodeId) -> None:
+        waiter = self._waiters.pop(node_id, None)
+        if waiter is not None:
+            waiter.is_replaced = True
+            waiter.news.set()
 
     def _look(self, identity: Identity, listen: Listen) -> ListenReply | None:
         reply = self.tracker.listen(identity, listen, now=trio.current_time())
         self._wake()
         return reply
-
-    def _replace(self, node_id: NodeId) -> None:
-        waiter = self._waiters.get(node_id)
-        if waiter is not None:
-            waiter.is_replaced = True
-            waiter.news.set()
 
     def _wake(self) -> None:
         for node_id in self.tracker.take_changed():

@@ -25,6 +25,8 @@ class Route:
 
     handler: Handler
     body_bytes_max: int
+    # The answer may be long in coming: the handler is cancelled when the client goes away meanwhile.
+    is_held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,12 @@ class Router:
         handler: Handler,
         *,
         body_bytes_max: int = BODY_BYTES_MAX,
+        is_held: bool = False,
     ) -> None:
         """Serve `method` on `pattern`; each pair once."""
         methods = self._methods(pattern)
         assert method not in methods, (method, pattern)
-        methods[method] = Route(handler, body_bytes_max)
+        methods[method] = Route(handler, body_bytes_max, is_held)
 
     def find(self, method: str, path: str) -> Match | NoMatch:
         methods = self._fixed.get(path)

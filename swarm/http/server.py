@@ -213,11 +213,14 @@ class _Connection:
             received_at=received_at,
             path_values=found.path_values,
         )
-        response = await self._handle(found, request)
+        handle = self._handle_watched if found.route.is_held else self._handle
+        response = await handle(found, request)
+        if response is None:
+            return False
         await self._send(response, is_head=method == "HEAD")
         return self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE
 
-    async def _handle(self, found: Match, request: Request) -> Response:
+    async def _handle(self, found: Match, request: Request) -> Response | None:
         """Run the handler. A bug in one must not end the connections of a fleet: it is answered
         as 500, logged with its trace, and left to the operator."""
         try:
@@ -225,6 +228,25 @@ class _Connection:
         except Exception:
             logger.exception("handler of %s %s failed", request.method, request.path)
             return text_response(500, "internal error")
+
+    async def _handle_watched(self, found: Match, request: Request) -> Response | None:
+        """Run a handler that may take long; None when the client went away before it answered."""
+        response = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch, nursery.cancel_scope)
+            response = await self._handle(found, request)
+            nursery.cancel_scope.cancel()
+        return response
+
+    async def _watch(self, scope: trio.CancelScope) -> None:
+        """Cancel `scope` when the client closes; what it sends instead is its next request."""
+        try:
+            data = bytes(await self._stream.receive_some(_RECEIVE_BYTES))
+        except trio.BrokenResourceError:
+            data = b""
+        self._h11.receive_data(data)
+        if not data:
+            scope.cancel()
 
     async def _read_head(self) -> h11.Request | None:
         """The next request's header, or None when the client has no more."""

@@ -189,6 +189,27 @@ async def test_a_newer_listen_ends_the_older(tmp_path: Path) -> None:
         assert ended == [True, True]
 
 
+async def test_an_agent_whose_listen_broke_off_gets_no_lease(tmp_path: Path) -> None:
+    """It was killed: the leases of the next second must not go to it."""
+    record, manifest = made_version(chunks=8)
+    async with running_tracker(tmp_path) as tracker:
+        agent = tracker.agent()
+        listen = Listen((0, 0), (record.version,), ())
+        await agent.report(a_report(record.version))
+        seen = (await agent.listen(listen)).seen
+        with trio.move_on_after(0.2):
+            await agent.listen(Listen(seen, (record.version,), ()))
+        while tracker.service.waiting_count:
+            await trio.sleep(0.005)
+        await tracker.operator().register_version(record, manifest)
+        await agent.report(a_report(record.version, sequence=2))
+        assert tracker.service.tracker.statistics().leases_live == 0
+        heard = await agent.listen(listen)
+        if not heard.versions[0].leases:
+            heard = await agent.listen(Listen(heard.seen, (record.version,), ()))
+        assert len(heard.versions[0].leases) == 8
+
+
 async def test_modes_are_set_with_a_reason_and_survive(tmp_path: Path) -> None:
     record, manifest = made_version()
     async with running_tracker(tmp_path) as tracker:

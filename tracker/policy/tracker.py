@@ -136,6 +136,12 @@ class Tracker:
             return None
         return ListenReply((self.epoch, self._revision), versions, channels)
 
+    def stopped_listening(self, identity: Identity) -> None:
+        """The connection of the node's last listen closed: no leases until it listens again."""
+        peer = self.membership.peers.get(identity.node_id)
+        if peer is not None and peer.info.generation == identity.generation:
+            peer.listened_at = float("-inf")
+
     def nothing_new(self, listen: Listen) -> ListenReply:
         """The answer to a listen that was held to its end."""
         epoch, revision = listen.seen

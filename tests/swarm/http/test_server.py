@@ -29,11 +29,13 @@ class Site:
         self.router.add("GET", "/hello/{name}", self._hello)
         self.router.add("POST", "/echo", self._echo, body_bytes_max=1000)
         self.router.add("GET", "/slow", self._slow)
+        self.router.add("GET", "/held", self._slow, is_held=True)
         self.router.add("GET", "/stream", self._stream)
         self.router.add("GET", "/broken", self._broken)
         self.entered = trio.Event()
         self.release = trio.Event()
         self.stream_ended = False
+        self.was_cancelled = False
 
     async def _hello(self, request: Request) -> Response:
         return text_response(200, f"hello {request.path_values['name']} {dict(request.query)}")
@@ -43,7 +45,11 @@ class Site:
 
     async def _slow(self, request: Request) -> Response:
         self.entered.set()
-        await self.release.wait()
+        try:
+            await self.release.wait()
+        except trio.Cancelled:
+            self.was_cancelled = True
+            raise
         return text_response(200, "at last")
 
     async def _stream(self, request: Request) -> Response:
@@ -210,6 +216,41 @@ async def test_a_client_that_goes_away_costs_nothing() -> None:
         assert b"hello x" in await raw_exchange(
             port, b"GET /hello/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         )
+
+
+async def test_a_held_handler_ends_when_its_client_goes_away() -> None:
+    site = Site()
+    async with served(site) as (server, port):
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        await stream.send_all(b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n")
+        await site.entered.wait()
+        await stream.aclose()
+        while server.connection_count:
+            await trio.sleep(0.01)
+        assert site.was_cancelled
+
+
+async def test_a_request_behind_a_held_one_is_served_after_it() -> None:
+    site = Site()
+    async with served(site) as (_, port):
+        async with trio.open_nursery() as nursery:
+            answers: list[bytes] = []
+
+            async def ask() -> None:
+                answers.append(
+                    await raw_exchange(
+                        port,
+                        b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n",
+                        b"GET /hello/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+                        pause_s=0.05,
+                    )
+                )
+
+            nursery.start_soon(ask)
+            await site.entered.wait()
+            await trio.sleep(0.1)
+            site.release.set()
+        assert answers[0].index(b"at last") < answers[0].index(b"hello x")
 
 
 async def test_past_the_cap_a_connection_is_told_to_come_back() -> None:
