@@ -40,7 +40,7 @@ test: venv-test packages
 	timeout --foreground $(TEST_LIMIT_S) $(BIN)/python -m pytest $(ARGS)
 
 unit: venv-test
-	timeout --foreground $(UNIT_LIMIT_S) $(BIN)/python -m pytest -m "not cluster and not root" $(ARGS)
+	timeout --foreground $(UNIT_LIMIT_S) $(BIN)/python -m pytest -m "not cluster and not root" -n 2 $(ARGS)
 
 lint: venv-test
 	$(BIN)/ruff format --check $(CODE)

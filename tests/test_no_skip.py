@@ -48,7 +48,8 @@ def run_pytest(suite: Path, **variables: str) -> subprocess.CompletedProcess[str
     clean = {k: v for k, v in os.environ.items() if k not in ("CI", "WEIGHTSWARM_TEST_NO_SKIP")}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", str(suite)],
-        env={**clean, **variables},
+        # Without plugins, whose import would take most of the time.
+        env={**clean, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables},
         capture_output=True,
         text=True,
         timeout=60,
