@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import pytest
 import trio
 
@@ -198,6 +199,13 @@ async def _one_agent(
     await client.aclose()
 
 
+async def _requests_answered(url: str) -> float:
+    async with httpx.AsyncClient(trust_env=False) as web:
+        page = (await web.get(f"{url}/metrics")).text
+    counts = re.findall(r"^swarm_tracker_requests_total\{.*\} (\S+)$", page, re.MULTILINE)
+    return sum(float(count) for count in counts)
+
+
 async def test_five_hundred_agents_and_a_restart(tmp_path: Path) -> None:
     """All start within a second, with 10,000 chunks each; the tracker is killed and comes back."""
     chunks, agents = 10_000, 500
@@ -225,15 +233,16 @@ async def test_five_hundred_agents_and_a_restart(tmp_path: Path) -> None:
                 cpu = os.sysconf("SC_CLK_TCK")
                 fields = Path(f"/proc/{second.popen.pid}/stat").read_text().split()
                 cpu_s = (int(fields[13]) + int(fields[14])) / cpu
+                answered = await _requests_answered(second.url)
                 await operator.aclose()
                 nursery.cancel_scope.cancel()
     storm.report_s.sort()
     p99 = storm.report_s[int(0.99 * len(storm.report_s))]
     print(
         f"{len(storm.report_s)} reports, p99 {p99 * 1000:.0f} ms, {int(memory[1]) / 1024:.0f} MiB,"
-        f" {cpu_s:.1f} CPU seconds, {storm.failures} failures"
+        f" {answered} requests in {cpu_s:.1f} CPU seconds, {storm.failures} failures"
     )
     assert int(memory[1]) < 200 * 1024
-    # The stubs share two cores with the tracker and all else here: half a second is for the tracker
-    # alone, and this only shows that nothing piles up.
-    assert p99 < 3.0
+    # Times depend on what else runs here, and the stubs cost as much as the tracker. Its own cost
+    # hardly does: 0.7 ms a request, start and joining included, on a machine busy four times over.
+    assert cpu_s / answered < 0.002
