@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 import trio
@@ -18,6 +19,7 @@ from swarm.policy.events import ChunkRequested, Event, PeerConnected, TransferId
 from swarm.protocol.ids import Address, ChunkIndex, Identity, NodeId, SessionId, VersionId
 from swarm.protocol.messages import DocumentKind, PeerInfo
 from swarm.store.chunk_store import VersionStore
+from swarm.store.disk import DiskStore
 from swarm.store.memory import MemoryStore
 from tests.support.versions import MadeVersion, fill
 
@@ -117,9 +119,11 @@ async def peer(
     key: bytes = KEY,
     settings: NetworkSettings | None = None,
     host: str = "127.0.0.1",
+    cache: Path | None = None,
 ) -> AsyncIterator[PolicylessPeer]:
-    """A running agent that knows `versions` and holds these chunks of them (None: all)."""
-    store = MemoryStore(1 << 30)
+    """A running agent that knows `versions` and holds these chunks of them (None: all), in memory
+    or below `cache`."""
+    store = MemoryStore(1 << 30) if cache is None else DiskStore.open_cache(str(cache))
     stores: dict[VersionId, VersionStore] = {}
     documents: dict[VersionId, bytes] = {}
     for version in versions:
@@ -150,6 +154,7 @@ async def peer(
         nursery.cancel_scope.cancel()
     for held in stores.values():
         held.close()
+    store.close()
 
 
 @asynccontextmanager

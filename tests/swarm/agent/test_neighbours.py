@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import socket
 
 import pytest
@@ -14,7 +15,9 @@ from swarm.policy import commands as order
 from swarm.policy.events import (
     BadChunkReported,
     BitfieldReceived,
+    ChunkRequested,
     ChunksRetracted,
+    ChunkVerified,
     ConnectFailed,
     HavesReceived,
     PeerConnected,
@@ -24,7 +27,7 @@ from swarm.protocol.ids import Address, ChunkIndex, VersionId
 from swarm.protocol.messages import PeerInfo, RejectReason
 from tests.support.fake_peer import fake_peer
 from tests.support.peers import PolicylessPeer, connect, node_id, peer
-from tests.support.versions import small_version
+from tests.support.versions import make_version, small_version
 
 UNKNOWN = VersionId(b"u" * 32)
 
@@ -203,6 +206,26 @@ async def test_leaving_says_bye_and_accepts_nobody() -> None:
         await connect(a, b)
         await a.network.close(0.0)
         assert (await b.wait_for(PeerLost)).is_clean
+
+
+async def test_leaving_agent_turns_newcomers_away_while_a_chunk_is_in_flight() -> None:
+    version = make_version({"a": random.Random(1).randbytes(1 << 20)}, chunk_bytes=1 << 20)
+    slow = NetworkSettings(uplink_bytes_per_s=2 << 20)
+    async with (
+        peer("seed", version, holds=None, settings=slow) as seed,
+        peer("fetcher", version) as fetcher,
+        peer("late") as late,
+        trio.open_nursery() as nursery,
+    ):
+        await connect(fetcher, seed)
+        fetcher.request(seed, version.manifest.version, 0, transfer=1)
+        await seed.wait_for(ChunkRequested)
+        nursery.start_soon(seed.network.close, 5.0)
+        await fetcher.wait_for(PeerLost)
+        ask(late, seed.info)
+        assert await late.wait_for(ConnectFailed) == ConnectFailed(seed.node_id, False)
+        assert late.network.desk.rejections[RejectReason.LEAVING] == 1
+        await fetcher.wait_for(ChunkVerified)
 
 
 async def test_agent_that_dies_is_lost_without_a_bye() -> None:
