@@ -28,7 +28,7 @@ from swarm.agent.settings import AgentSettings, network_settings, node_settings
 from swarm.agent.shelf import Shelf
 from swarm.agent.tracker_client import TrackerClient
 from swarm.agent.tracker_session import TrackerSession, VersionFacts
-from swarm.errors import NotFoundError, SwarmError
+from swarm.errors import NotFoundError, SwarmError, TrackerError
 from swarm.policy import commands as order
 from swarm.policy import events as fact
 from swarm.policy.node import Node
@@ -378,7 +378,8 @@ class Agent:
         )
 
     def nic_bytes_per_s(self) -> int:
-        return int(self.decider.node.statistics().nic_bytes_per_s)
+        statistics = self.decider.node.statistics()
+        return int(statistics.nic_bytes_per_s) if statistics.is_nic_known else 0
 
     def problem(self) -> str:
         return "; ".join(error.message for error in self.shelf.problems.values())
@@ -399,11 +400,16 @@ class Agent:
         return sources
 
     async def _manifest_from_peers(self, version: VersionId) -> bytes | None:
+        failure: SwarmError = NotFoundError("no peer has the manifest")
+        if self.settings.peers and not self._known:
+            failure = TrackerError("none of the peers named answers", is_retryable=True)
         for peer in self._rng.sample(list(self._known.values()), min(3, len(self._known))):
             try:
                 return await self.network.fetch_document(
                     peer, version, DocumentKind.MANIFEST, limit_bytes=MANIFEST_BYTES_MAX
                 )
-            except SwarmError:
+            except NotFoundError:
                 continue
-        raise NotFoundError("no peer has the manifest")
+            except SwarmError as error:
+                failure = error
+        raise failure
