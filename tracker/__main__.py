@@ -1,7 +1,7 @@
 """``swarm-tracker``: run a tracker.
 
-Ends with 0 after SIGTERM or SIGINT once the requests in flight are answered; with the exit code of the
-error's class when it cannot start (`swarm.errors`).
+Ends with 0 after SIGTERM or SIGINT once the requests in flight are answered; with the exit code of
+the error's class when it cannot start (`swarm.errors`).
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ def cli() -> None:
 @click.option(
     "--listen", required=True, metavar="H:P", help="Address to serve; port 0 takes a free one."
 )
-@click.option(
-    "--store", required=True, metavar="URL", help="Hard state: sqlite:///ABSOLUTE/PATH."
-)
+@click.option("--store", required=True, metavar="URL", help="Hard state: sqlite:///ABSOLUTE/PATH.")
 @click.option(
     "--cluster-key-file",
     type=click.Path(path_type=Path),

@@ -1,11 +1,12 @@
 """Lets in who proves its role, and proves the tracker in return.
 
-Wraps a handler: the header is parsed, the MAC checked against the key of the role it names, then the
-clock, then whether the request was seen before; whatever happens after that is answered with a MAC. A
-refusal before the MAC was checked carries none: a client with a key does not believe it, and says so.
+Wraps a handler: the header is parsed, the MAC checked against the key of the role it names, then
+the clock, then whether the request was seen before; whatever happens after that is answered with a
+MAC. A refusal before the MAC was checked carries none: a client with a key does not believe it, and
+says so.
 
-Without keys (a tracker started without ``--cluster-key-file``) everybody is who they say they are, and
-nothing is remembered.
+Without keys (a tracker started without ``--cluster-key-file``) everybody is who they say they are,
+and nothing is remembered.
 """
 
 from __future__ import annotations
@@ -126,7 +127,8 @@ class Guard:
             )
 
     def _window(self, identity: Identity) -> ReplayWindow:
-        """The agent's window, which becomes the youngest; the oldest goes when there are too many."""
+        """The agent's window, which becomes the youngest; the oldest goes when there are too
+        many."""
         window = self._windows.pop(identity, None) or ReplayWindow()
         self._windows[identity] = window
         if len(self._windows) > _WINDOWS_MAX:

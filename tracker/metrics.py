@@ -1,8 +1,8 @@
 """What the tracker tells Prometheus, in a registry of its own.
 
-Gauges and totals are read from the policy objects when somebody scrapes, so counting costs nothing on
-the way; only request times are recorded as they happen. Versions are labelled by the first 12 digits
-of their id, which is what every command accepts.
+Gauges and totals are read from the policy objects when somebody scrapes, so counting costs nothing
+on the way; only request times are recorded as they happen. Versions are labelled by the first 12
+digits of their id, which is what every command accepts.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ import resource
 import signal
 from collections.abc import Callable
 
-import prometheus_client
 import trio
 
 from swarm.http.listeners import bound_port, open_tcp
@@ -33,8 +32,6 @@ async def serve(settings: ServeSettings, *, announce: Callable[[Address], None])
 
     Raises UsageError (cannot listen), TrackerError (the store cannot be used).
     """
-    # Each counter would be shown with the time of its making as well, which nobody reads.
-    prometheus_client.disable_created_metrics()
     store = await trio.to_thread.run_sync(SqliteStore, settings.store)
     try:
         state = await trio.to_thread.run_sync(store.start_epoch)

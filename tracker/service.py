@@ -1,7 +1,8 @@
 """The tracker at work: its decisions, its store, its clock, and those who wait for news.
 
-One task at a time touches `Tracker`: nothing awaits between its calls and the waking of listeners. A
-change that must last is planned, written in a worker thread, then applied and told, one at a time.
+One task at a time touches `Tracker`: nothing awaits between its calls and the waking of listeners.
+A change that must last is planned, written in a worker thread, then applied and told, one at a
+time.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from tracker.policy.tracker import Tracker
 from tracker.store.sqlite import HardState, SqliteStore
 
 _TICK_S_MAX = 0.25
-"""Longest sleep between two ticks: what a report makes due earlier than the deadline waits no longer."""
+"""Longest sleep between two ticks: what a report makes due earlier than the deadline waits no
+longer."""
 _TICK_S_MIN = 0.02
 """Shortest: something that is due and cannot be done must not spin."""
 HISTORY_MAX = 1000
@@ -196,9 +198,7 @@ class TrackerService:
 
     async def channel_history(self, name: str) -> tuple[ChannelChange, ...]:
         self.tracker.channels.existing(name)
-        return await self._in_store(
-            partial(self._store.channel_history, name, limit=HISTORY_MAX)
-        )
+        return await self._in_store(partial(self._store.channel_history, name, limit=HISTORY_MAX))
 
     async def set_mode(self, version: VersionId, change: SetMode) -> ModeChange:
         """Say where a version's chunks may come from."""

@@ -22,9 +22,7 @@ def peer_statuses(
     )
 
 
-def _peer_status(
-    tracker: Tracker, peer: Peer, version: VersionId | None, now: float
-) -> PeerStatus:
+def _peer_status(tracker: Tracker, peer: Peer, version: VersionId | None, now: float) -> PeerStatus:
     shown = [
         (swarm, member)
         for swarm, member in tracker.swarms.of(peer)

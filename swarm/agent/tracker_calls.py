@@ -1,11 +1,11 @@
 """Makes signed calls to whichever tracker answers.
 
-Several URLs, or one name with many addresses, may be given. The one that answered last is asked first;
-when it fails, the others are tried at once, and names are resolved again. A round in which nobody
-answered is repeated after a wait with full jitter until the call's own deadline.
+Several URLs, or one name with many addresses, may be given. The one that answered last is asked
+first; when it fails, the others are tried at once, and names are resolved again. A round in which
+nobody answered is repeated after a wait with full jitter until the call's own deadline.
 
-Each attempt is signed anew, and a reply counts when its MAC shows that it is the tracker's, to this very
-request. Proxies from the environment are never used: they catch traffic inside a cluster.
+Each attempt is signed anew, and a reply counts when its MAC shows that it is the tracker's, to this
+very request. Proxies from the environment are never used: they catch traffic inside a cluster.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the tracker can be asked, as typed methods.
 
-Every call is safe to repeat: registrations and settings say what shall be, reports are numbered. Agents call
-again anyway, so a report or a listen asks every address once; an operator's call keeps trying for a
-quarter of a minute.
+Every call is safe to repeat: registrations and settings say what shall be, reports are numbered.
+Agents call again anyway, so a report or a listen asks every address once; an operator's call keeps
+trying for a quarter of a minute.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ class TrackerClient:
         return await self._get(PublishRecord, f"/v1/versions/{_segment(reference)}")
 
     async def manifest(self, version: VersionId) -> bytes:
-        """A registered version's manifest, not checked; raises NotFoundError."""
-        target = f"/v1/versions/{version.hex()}/manifest"
-        return await self._calls.call("GET", target, retry_s=OPERATOR_S)
+        """A registered version's manifest, not checked; raises NotFoundError. One round over all
+        addresses; an agent has other sources, and asks again."""
+        return await self._calls.call("GET", f"/v1/versions/{version.hex()}/manifest")
 
     async def register_version(self, record: PublishRecord, manifest: bytes) -> PublishRecord:
         """Make a version known; the record as the tracker keeps it. Raises ConflictError when the

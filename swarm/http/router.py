@@ -25,7 +25,8 @@ class Route:
 
     handler: Handler
     body_bytes_max: int
-    # The answer may be long in coming: the handler is cancelled when the client goes away meanwhile.
+    # The answer may be long in coming: the handler is cancelled when the client goes away
+    # meanwhile.
     is_held: bool = False
 
 

@@ -250,7 +250,7 @@ class _Connection:
 
     async def _read_head(self) -> h11.Request | None:
         """The next request's header, or None when the client has no more."""
-        event = self._h11.next_event()
+        event: object = self._h11.next_event()
         if event is h11.NEED_DATA and not self._h11.trailing_data[0]:
             if not await self._wait_idle():
                 return None

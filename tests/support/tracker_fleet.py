@@ -1,7 +1,7 @@
 """A tracker and some agents, without clock or network: stories are told with literal times.
 
-`Fleet` owns the `Tracker` and the time; a `FakeAgent` keeps what a real one keeps between calls (its
-sequence number, the leases it was given, what it holds) and says what the story makes it say.
+`Fleet` owns the `Tracker` and the time; a `FakeAgent` keeps what a real one keeps between calls
+(its sequence number, the leases it was given, what it holds) and says what the story makes it say.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ class Fleet:
         return FakeAgent(self, name, generation, zone=place.get("zone", ""))
 
     def joined(self, name: str, held: str | int = 0, *, nic: int = 0, zone: str = "") -> FakeAgent:
-        """An agent that reported what it holds (a picture such as ``##..``, or bits) and listens."""
+        """An agent that reported what it holds (a picture such as ``##..``, or bits) and
+        listens."""
         agent = self.agent(name, zone=zone)
         agent.nic = nic
         agent.held = held if isinstance(held, int) else bits_of_picture(held)

@@ -84,11 +84,7 @@ async def test_a_request_works_once(tmp_path: Path, role: Role) -> None:
     body = BODY if role is Role.AGENT else b""
     async with running_tracker(tmp_path) as tracker:
         statuses = [
-            (
-                await send(
-                    tracker, role=role, target=target, method=method, signed_body=body
-                )
-            ).status
+            (await send(tracker, role=role, target=target, method=method, signed_body=body)).status
             for _ in range(2)
         ]
         assert statuses == [200, 401]
@@ -127,9 +123,7 @@ async def test_a_skewed_clock_is_told_the_time(tmp_path: Path, skew_s: float) ->
 
 
 @pytest.mark.parametrize("skew_s", [-600, 600])
-async def test_the_client_corrects_its_clock_by_the_trackers(
-    tmp_path: Path, skew_s: int
-) -> None:
+async def test_the_client_corrects_its_clock_by_the_trackers(tmp_path: Path, skew_s: int) -> None:
     """Ten minutes off: the first call takes two requests, the next one."""
     async with running_tracker(tmp_path) as tracker:
         agent = tracker.agent()
@@ -189,9 +183,7 @@ async def test_an_answer_without_proof_is_not_believed() -> None:
     """Somebody in between answers 200, 404 or 503."""
     for status in (200, 404, 503):
         body = encode({"error": {"code": "E_NOTFOUND", "message": "gone"}})
-        reply = (
-            f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-        )
+        reply = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
         async def serve(stream: trio.SocketStream, reply: bytes = reply) -> None:
             async with stream:

@@ -20,6 +20,7 @@ from swarm.protocol.tracker_api import (
     Report,
     VersionReport,
 )
+from tests.support.polling import until
 from tests.support.tracker_server import made_version, running_tracker
 
 
@@ -56,23 +57,23 @@ async def test_a_version_is_registered_and_found_by_every_reference(tmp_path: Pa
 
 async def test_a_name_that_is_taken_is_a_conflict(tmp_path: Path) -> None:
     """Two publishers at the same moment: exactly one wins."""
-    outcomes: list[str] = []
+    losers: list[ConflictError] = []
     async with running_tracker(tmp_path) as tracker:
 
         async def publish() -> None:
             record, manifest = made_version(name="m", tag="v1")
             try:
                 await tracker.operator().register_version(record, manifest)
-                outcomes.append("won")
-            except ConflictError as error:
-                outcomes.append("lost")
-                assert "m@v1" in error.message
-                assert tracker.url in error.message
+            except ConflictError as conflict:
+                losers.append(conflict)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(publish)
             nursery.start_soon(publish)
-    assert sorted(outcomes) == ["lost", "won"]
+        assert len(await tracker.operator().list_versions()) == 1
+    (loser,) = losers
+    assert "m@v1" in loser.message
+    assert tracker.url in loser.message
 
 
 async def test_a_record_that_does_not_fit_its_manifest_is_refused(tmp_path: Path) -> None:
@@ -130,8 +131,7 @@ async def test_a_channel_reaches_a_waiting_agent_at_once(tmp_path: Path) -> None
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wait)
-            while not tracker.service.waiting_count:
-                await trio.sleep(0.005)
+            await until(lambda: tracker.service.waiting_count == 1)
             await operator.set_channel("prod", record.version.hex(), "go")
             set_at = trio.current_time()
         assert heard[0] - set_at < 0.1
@@ -179,12 +179,9 @@ async def test_a_newer_listen_ends_the_older(tmp_path: Path) -> None:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wait)
-            while not tracker.service.waiting_count:
-                await trio.sleep(0.005)
+            await until(lambda: tracker.service.waiting_count == 1)
             nursery.start_soon(wait)
-            with trio.fail_after(2):
-                while not ended:
-                    await trio.sleep(0.005)
+            await until(lambda: bool(ended), timeout_s=2.0)
             tracker.service.stop()
         assert ended == [True, True]
 
@@ -199,8 +196,7 @@ async def test_an_agent_whose_listen_broke_off_gets_no_lease(tmp_path: Path) -> 
         seen = (await agent.listen(listen)).seen
         with trio.move_on_after(0.2):
             await agent.listen(Listen(seen, (record.version,), ()))
-        while tracker.service.waiting_count:
-            await trio.sleep(0.005)
+        await until(lambda: tracker.service.waiting_count == 0)
         await tracker.operator().register_version(record, manifest)
         await agent.report(a_report(record.version, sequence=2))
         assert tracker.service.tracker.statistics().leases_live == 0

@@ -7,9 +7,9 @@ the effect can be seen, keep it if at least 40 % of the raise arrived as rate. A
 drain until the rate fits. Never probe downwards: in a brown-out a lower rate looks like proof that
 fewer connections do as well, and recovery then starts from nothing (study: 1.160 against 1.102).
 
-**Blind.** Where no NIC is known there is no g. The start is one lease for each incomplete agent, and
-probing goes on as long as it gains. Rather too few than too many: doubling takes a second or two,
-while leases that spread a slow origin thin are never taken back.
+**Blind.** Where no NIC is known there is no g. The start is one lease for each incomplete agent,
+and probing goes on as long as it gains. Rather too few than too many: doubling takes a second or
+two, while leases that spread a slow origin thin are never taken back.
 
 **Throttled.** An origin that says 503 or 429 freezes the probes and halves the limit, once for each
 time it takes to see an effect; whatever it asked for in Retry-After is kept, and until one read
@@ -25,7 +25,6 @@ from collections import deque
 from dataclasses import dataclass
 
 from tracker.policy.settings import ControllerSettings, LeaseSettings
-
 
 _BATCH_S = 0.02
 """What arrives within this belongs together; also bounds the samples kept."""

@@ -104,9 +104,9 @@ class ControllerSettings:
     # Leases: fewer than twice the slots of an agent (D = 4) leave the origin idle (1.21–1.41).
     leases_min: int = 8
     connections_max: int = 2000
-    # Where no NIC is known: connections per chunk and incomplete agent to start with. Simulated lab,
-    # 12 agents, last node over the bound with 2 / 1 / 0.5: 1.110 / 1.068 / 1.059 where the origin
-    # gives one NIC, 1.019 / 1.021 / 1.031 where it gives four.
+    # Where no NIC is known: connections per chunk and incomplete agent to start with. Simulated
+    # lab, 12 agents, last node over the bound with 2 / 1 / 0.5: 1.110 / 1.068 / 1.059 where the
+    # origin gives one NIC, 1.019 / 1.021 / 1.031 where it gives four.
     blind_connections_per_agent: float = 1.0
     # Seconds between two looks, and the span over which the origin's rate is taken: two and a half
     # mean lease times within these bounds.

@@ -1,5 +1,5 @@
-"""Finding a tracker that answers: fail-over, stale connections, deadlines, and what is said when none
-does."""
+"""Finding a tracker that answers: fail-over, stale connections, deadlines, and what is said when
+none does."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ LISTEN = Listen((0, 0), (), ("prod",))
 
 
 def agent(*urls: str) -> TrackerClient:
-    return TrackerClient(
-        urls, key=CLUSTER_KEY, identity=Identity(NodeId(os.urandom(16)), 1)
-    )
+    return TrackerClient(urls, key=CLUSTER_KEY, identity=Identity(NodeId(os.urandom(16)), 1))
 
 
 async def unused_port() -> int:

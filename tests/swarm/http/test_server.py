@@ -1,5 +1,5 @@
-"""The server against raw sockets and against httpx: what a broken or slow client costs, and an orderly
-end. Real sockets on loopback, real time with small limits."""
+"""The server against raw sockets and against httpx: what a broken or slow client costs, and an
+orderly end. Real sockets on loopback, real time with small limits."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from swarm.http.listeners import bound_port, open_tcp, open_unix
 from swarm.http.messages import Request, Response, text_response
 from swarm.http.router import Router
 from swarm.http.server import HttpLimits, HttpServer
+from tests.support.polling import until
 
 LIMITS = HttpLimits(header_s=0.2, body_s=0.2, idle_s=0.3, send_s=0.5, connections=8)
 
@@ -68,9 +69,7 @@ class Site:
 
 
 @asynccontextmanager
-async def served(
-    site: Site, limits: HttpLimits = LIMITS
-) -> AsyncIterator[tuple[HttpServer, int]]:
+async def served(site: Site, limits: HttpLimits = LIMITS) -> AsyncIterator[tuple[HttpServer, int]]:
     server = HttpServer(site.router, limits=limits)
     listeners = await open_tcp("127.0.0.1", 0)
     with trio.fail_after(10):
@@ -211,8 +210,7 @@ async def test_a_client_that_goes_away_costs_nothing() -> None:
         stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         await stream.aclose()
         site.release.set()
-        while server.connection_count:
-            await trio.sleep(0.01)
+        await until(lambda: server.connection_count == 0)
         assert b"hello x" in await raw_exchange(
             port, b"GET /hello/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         )
@@ -225,8 +223,7 @@ async def test_a_held_handler_ends_when_its_client_goes_away() -> None:
         await stream.send_all(b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n")
         await site.entered.wait()
         await stream.aclose()
-        while server.connection_count:
-            await trio.sleep(0.01)
+        await until(lambda: server.connection_count == 0)
         assert site.was_cancelled
 
 
@@ -256,8 +253,7 @@ async def test_a_request_behind_a_held_one_is_served_after_it() -> None:
 async def test_past_the_cap_a_connection_is_told_to_come_back() -> None:
     async with served(Site()) as (server, port):
         streams = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(8)]
-        while server.connection_count < 8:
-            await trio.sleep(0.01)
+        await until(lambda: server.connection_count == 8)
         answer = await raw_exchange(port, b"GET /hello/x HTTP/1.1\r\nHost: x\r\n\r\n")
         assert answer.split(b" ")[1] == b"503"
         for stream in streams:

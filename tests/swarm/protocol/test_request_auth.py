@@ -87,7 +87,9 @@ def test_a_reply_answers_one_request() -> None:
     assert reply_mac(KEY, STAMP.nonce, 200, b"other") != mac
 
 
-@pytest.mark.parametrize(("skew_ms", "timely"), [(0, True), (1, True), (300_000, True), (300_001, False)])
+@pytest.mark.parametrize(
+    ("skew_ms", "timely"), [(0, True), (1, True), (300_000, True), (300_001, False)]
+)
 def test_time_is_judged_both_ways(skew_ms: int, timely: bool) -> None:
     assert CLOCK_SKEW_MS_MAX == 300_000
     assert is_timely(STAMP, now_ms=STAMP.sent_at_ms + skew_ms) is timely

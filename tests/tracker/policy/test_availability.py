@@ -16,9 +16,7 @@ _BITS = st.integers(0, (1 << CHUNKS) - 1)
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(_BITS, max_size=20), st.randoms(use_true_random=False))
-def test_planes_count_as_a_list_of_counters_does(
-    holders: list[int], rng: random.Random
-) -> None:
+def test_planes_count_as_a_list_of_counters_does(holders: list[int], rng: random.Random) -> None:
     availability = Availability()
     for bits in holders:
         availability.add(bits)

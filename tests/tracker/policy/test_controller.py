@@ -94,9 +94,7 @@ def test_a_brown_out_does_not_shrink_the_limit() -> None:
     subject = controller(64 * MIB)
     demand = Demand(100, GBIT_25)
     before = run(subject, demand, connection_rate=90e6, cap=3 * GBIT_25, seconds=5)[-1]
-    during = run(
-        subject, demand, connection_rate=90e6, cap=0.3 * GBIT_25, seconds=10, start=5.0
-    )
+    during = run(subject, demand, connection_rate=90e6, cap=0.3 * GBIT_25, seconds=10, start=5.0)
     assert min(during) >= before
 
 

@@ -70,7 +70,7 @@ def test_zones_are_preferred_and_stay_connected() -> None:
 
 def test_who_loses_neighbours_gets_others() -> None:
     handouts = graph(200)
-    for number in range(0, 160):
+    for number in range(160):
         handouts.leave(node(number))
     assert all(handouts.degree(node(number)) >= 8 for number in range(160, 200))
 

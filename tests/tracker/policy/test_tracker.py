@@ -88,9 +88,7 @@ def test_a_completion_under_an_unknown_id_still_records_ownership() -> None:
     a = fleet.joined("a", "##..")
     end = LeaseEnd(LeaseId(77), VERSION, ChunkIndex(2), LeaseOutcome.VERIFIED, None, None)
     a.held = bits_of_picture("###.")
-    a.report(
-        versions=(VersionReport(VERSION, None, (), (), is_ready=False),), ended=(end,)
-    )
+    a.report(versions=(VersionReport(VERSION, None, (), (), is_ready=False),), ended=(end,))
     assert fleet.swarm.availability.held == bits_of_picture("###.")
 
 
