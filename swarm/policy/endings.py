@@ -75,10 +75,13 @@ class Endings:
             if event.reason not in (FailureReason.CANCELLED, FailureReason.LOCAL):
                 self._origin.failed(transfer, event.reason, event.retry_after_s, now)
             return
+        # First the session ends and its peer counts one upload less; then the refusal's load is
+        # taken as it is. The other way round the peer that just refused us would look free, and two
+        # nodes would take turns at one source for ever.
+        self._requests.failed(transfer, transfer.session, now)
         link = self._neighbourhood.links.get(transfer.session.peer)
         if link is not None:
             self._blame(link, transfer, event, now)
-        self._requests.failed(transfer, transfer.session, now)
 
     def _blame(
         self, link: Neighbour, transfer: Transfer, event: TransferFailed, now: float

@@ -82,6 +82,7 @@ class Neighbour:
     is_dropped: bool = False
 
     def hear_load(self, load: int, now: float) -> None:
+        """It said how busy it is."""
         self.load = load
         self.load_at = now
 

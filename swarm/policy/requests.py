@@ -379,7 +379,6 @@ class Requests:
             assert 1 <= len(session.transfers) <= 2
         counts = dict.fromkeys(self._neighbourhood.links, 0)
         for session in self._sessions.values():
-            if session.peer in counts:
-                counts[session.peer] += 1
+            counts[session.peer] += 1
         for node, link in self._neighbourhood.links.items():
             assert link.session_count == counts[node]

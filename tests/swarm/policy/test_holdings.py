@@ -117,10 +117,10 @@ def test_a_wrong_chunk_is_asked_of_the_same_peer_once_more_later() -> None:
     second = only_request(story.tell(TimerFired(), at=6.0))
     commands = corrupt(story, second, at=7.0)
     assert [type(command) for command in commands] == [
+        EndSession,
         SendBadChunk,
         DisconnectPeer,
         ReportUnreachable,
-        EndSession,
     ]
     assert requests(story.haves("B", "#", at=7.1)) == []
     assert requests(story.tell(BitfieldReceived(peer_id("B"), VERSION, bits("#"), 0))) == []
@@ -150,3 +150,11 @@ def test_a_peer_is_dropped_once_however_much_is_still_on_its_way() -> None:
     for request in running:
         commands += corrupt(story, request, at=1.0)
     assert sum(isinstance(command, DisconnectPeer) for command in commands) == 1
+
+
+def test_a_neighbour_of_another_version_is_no_reason_to_keep_a_link() -> None:
+    story = Story("####")
+    story.link("B", "####")
+    story.tell(VersionAdded(OTHER_VERSION, (CHUNK_BYTES,), 1))
+    story.tell(TimerFired(), at=5.0)
+    assert story.node.statistics().neighbour_count == 1

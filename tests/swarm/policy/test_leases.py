@@ -176,6 +176,15 @@ def test_the_race_against_a_peer_ends_the_lease_at_once() -> None:
     assert reports(commands) == [end(7, 1, LeaseOutcome.DECLINED, ME)]
 
 
+def test_a_revoked_lease_leaves_the_rival_alone() -> None:
+    story = Story("..", replace(default_settings(), session_count=1))
+    fetch = only_fetch(story, 7, 1)
+    story.tell(ChunkVerified(VERSION, ChunkIndex(0), None), at=1.0)
+    story.link("B", ".#")
+    only_request(story.sample((fetch.transfer, 1_000), at=20.0))
+    assert cancels(story.lease()) == [fetch.transfer]
+
+
 def test_a_chunk_that_does_not_exist_is_a_failure() -> None:
     assert Story("....").lease((7, 4)) == [end(7, 4, LeaseOutcome.FAILED)]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from swarm.policy.commands import Command, EndSession, RequestChunk
+from swarm.policy.commands import Command, EndSession, RequestChunk, SendBadChunk
 from swarm.policy.events import (
     ChunkVerified,
     FailureReason,
@@ -163,6 +163,20 @@ def test_a_yielded_session_is_replaced_while_its_last_chunk_is_still_hashed() ->
     assert third.peer == peer_id("C")
     story.verify(first, at=1.01)
     assert story.node.statistics().versions[0].held_count == 1
+
+
+def test_a_peer_that_made_us_yield_looks_as_busy_as_it_said() -> None:
+    """Our ended session must not be taken off the load it told us, or it would look freer than an
+    equally busy one, and two nodes would take turns at one source for ever."""
+    chosen = set()
+    for seed in range(12):
+        story = Story("...", replace(default_settings(), session_count=1), seed=seed)
+        first = only_request(story.link("B", "###"))
+        second = only_request(near_end(story, first, at=0.9))
+        story.link("C", "###", load=1)
+        commands = refuse(story, second, RefuseReason.YIELDED, load=1, at=1.0)
+        chosen.add(only_request(commands).peer)
+    assert chosen == {peer_id("B"), peer_id("C")}
 
 
 def test_the_head_of_a_session_keeps_its_clock_when_the_waiting_request_is_refused() -> None:
@@ -358,7 +372,7 @@ def test_a_corrupt_chunk_is_fetched_elsewhere() -> None:
     request = only_request(story.link("B", "#"))
     story.link("C", "#")
     commands = fail(story, request, FailureReason.CORRUPT, at=1.0)
-    assert type(commands[0]).__name__ == "SendBadChunk"
+    assert SendBadChunk(peer_id("B"), VERSION, request.chunk) in commands
     assert only_request(commands).peer == peer_id("C")
     assert story.node.statistics().versions[0].wasted_bytes == CHUNK_BYTES
 
@@ -475,3 +489,26 @@ def test_a_chunk_found_on_the_local_disk_counts_as_local() -> None:
     assert (statistics.local_bytes, statistics.held_count) == (CHUNK_BYTES, 1)
     story.tell(ChunkVerified(VERSION, ChunkIndex(3), None), at=1.0)
     assert story.node.statistics().versions[0].local_bytes == CHUNK_BYTES
+
+
+def test_a_transfer_is_cancelled_once() -> None:
+    story = Story("....")
+    first, second = requests(story.link("B", "####"))
+    story.link("C", "####")
+    commands = story.sample((first.transfer, 1), (second.transfer, 900_000), at=10.0)
+    assert cancels(commands) == [first.transfer]
+    assert cancels(story.tell(VersionRemoved(VERSION))) == [
+        second.transfer,
+        *[request.transfer for request in requests(commands)],
+    ]
+
+
+def test_removing_one_version_leaves_the_other_alone() -> None:
+    story = Story(".", replace(default_settings(), session_count=4))
+    first = only_request(story.link("B", "#"))
+    story.tell(VersionAdded(OTHER_VERSION, (CHUNK_BYTES,), 0))
+    story.version = OTHER_VERSION
+    second = only_request(story.haves("B", "#"))
+    assert cancels(story.tell(VersionRemoved(OTHER_VERSION))) == [second.transfer]
+    assert story.node.statistics().versions[0].in_flight_count == 1
+    assert requests(story.verify(first, at=1.0)) == []

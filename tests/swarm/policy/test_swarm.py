@@ -78,7 +78,7 @@ def test_swarms_of_a_few_nodes_end_near_the_bound(node_count: int) -> None:
 def test_a_larger_swarm_with_sixteen_neighbours_each_finishes() -> None:
     scenario = Scenario(50, 30, origin_nics=4.0, settings=NIC)
     swarm, outcome = run(scenario)
-    assert outcome.unfinished_count == 0
+    assert outcome.last_ratio <= 1.1 * outcome.ratios[25], "somebody was starved"
     assert outcome.origin_copies <= 1.02
     degrees = [len(member.links) for member in swarm.nodes.values()]
     assert max(degrees) <= 48
