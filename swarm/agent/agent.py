@@ -24,17 +24,18 @@ from swarm.agent.held_version import HeldVersion
 from swarm.agent.origin_client import OriginClient
 from swarm.agent.origin_fetches import OriginFetches
 from swarm.agent.peer_network import PeerNetwork
+from swarm.agent.report_facts import ReportFacts
 from swarm.agent.settings import AgentSettings, network_settings, node_settings
 from swarm.agent.shelf import Shelf
 from swarm.agent.tracker_client import TrackerClient
-from swarm.agent.tracker_session import TrackerSession, VersionFacts
+from swarm.agent.tracker_session import TrackerSession
 from swarm.errors import NotFoundError, SwarmError, TrackerError
 from swarm.policy import commands as order
 from swarm.policy import events as fact
 from swarm.policy.node import Node
-from swarm.protocol.ids import Address, Identity, LeaseId, NodeId, VersionId
+from swarm.protocol.ids import Address, Identity, NodeId, VersionId
 from swarm.protocol.messages import DocumentKind, PeerInfo
-from swarm.protocol.tracker_api import Lease, LeaseProgress, ListenReply
+from swarm.protocol.tracker_api import ListenReply
 from swarm.store.channels import ChannelLinks
 from swarm.store.chunk_store import ChunkStore
 
@@ -77,8 +78,6 @@ class Agent:
         # Agents named by the tracker or by neighbours: whom to ask for a manifest.
         self._known: dict[NodeId, PeerInfo] = {}
         self._neighbours: dict[NodeId, PeerInfo] = {}
-        # Leases as last delivered, less those that ended since.
-        self._leases: dict[VersionId, dict[LeaseId, Lease]] = {}
         self.decider = Decider(
             Node(
                 node_settings(
@@ -109,6 +108,9 @@ class Agent:
             )
             if origin is not None
             else None
+        )
+        self.facts = ReportFacts(
+            self.shelf, self.follower, self.ledger, self.fetches, self.decider.node
         )
 
     # ---- life
@@ -270,7 +272,7 @@ class Agent:
                 if self.fetches is None or not self.fetches.cancel(command.transfer):
                     self.network.execute(command)
             case order.ReportLease():
-                self._leases[command.version].pop(command.lease, None)
+                self.facts.lease_ended(command.version, command.lease)
                 if self.session is not None:
                     self.session.lease_ended(command)
             case order.ReportUnreachable():
@@ -324,7 +326,7 @@ class Agent:
     def _open_session(self, client: TrackerClient, bound: Address) -> TrackerSession:
         return TrackerSession(
             client,
-            self,
+            self.facts,
             address=self.settings.advertise or bound,
             zone=self.settings.zone,
             rack=self.settings.rack,
@@ -340,7 +342,7 @@ class Agent:
             self.decider.emit(fact.HandoutReceived(state.version, state.handout))
             self.decider.emit(fact.ModeReceived(state.version, state.mode))
             self.decider.emit(fact.LeasesReceived(state.version, state.leases))
-            self._leases[state.version] = {lease.lease: lease for lease in state.leases}
+            self.facts.leases_received(state.version, state.leases)
         has_changed = False
         for target in reply.channels:
             has_changed |= self.follower.aim(target)
@@ -348,41 +350,6 @@ class Agent:
             for version in self.follower.wanted():
                 self.want(version)
             self._nursery.start_soon(self._swap_channels)
-
-    def versions_held(self) -> tuple[VersionFacts, ...]:
-        return tuple(
-            VersionFacts(held.version, len(held.manifest.lengths), held.bits, held.is_ready)
-            for held in self.shelf.held.values()
-        )
-
-    def versions_wanted(self) -> tuple[VersionId, ...]:
-        return self.shelf.wanted
-
-    def channels_followed(self) -> tuple[str, ...]:
-        return self.follower.channels
-
-    def channels_served(self) -> tuple[tuple[str, int], ...]:
-        return tuple((name, revision) for name, (_, revision) in self.follower.served.items())
-
-    def lease_progress(self) -> tuple[LeaseProgress, ...]:
-        received = self.fetches.received if self.fetches is not None else {}
-        reading = {
-            (live.version, live.chunk): received[transfer]
-            for transfer, live in self.ledger.live.items()
-            if transfer in received
-        }
-        return tuple(
-            LeaseProgress(lease.lease, reading.get((version, lease.chunk), 0))
-            for version, leases in self._leases.items()
-            for lease in leases.values()
-        )
-
-    def nic_bytes_per_s(self) -> int:
-        statistics = self.decider.node.statistics()
-        return int(statistics.nic_bytes_per_s) if statistics.is_nic_known else 0
-
-    def problem(self) -> str:
-        return "; ".join(error.message for error in self.shelf.problems.values())
 
     # ---- documents and settings
 

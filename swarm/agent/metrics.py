@@ -55,11 +55,11 @@ def _agent_metrics(agent: Agent, registry: CollectorRegistry) -> None:
     gauge("swarm_neighbours", "Peers with a control link", agent.neighbour_count)
     gauge("swarm_transfers_live", "Chunks on their way here", len(agent.ledger.live))
     gauge("swarm_sent_bytes_total", "Payload bytes sent to peers", agent.ledger.sent_bytes)
-    gauge("swarm_nic_bytes_per_second", "NIC rate, given or learned", agent.nic_bytes_per_s())
+    gauge("swarm_nic_bytes_per_second", "NIC rate, given or learned", agent.facts.nic_bytes_per_s())
     is_lost = agent.session is not None and agent.session.is_lost
     gauge("swarm_tracker_lost", "1 while no tracker answers", is_lost)
     revision = Gauge(
         "swarm_channel_revision", "Revision served here", ["channel"], registry=registry
     )
-    for channel, number in agent.channels_served():
+    for channel, number in agent.facts.channels_served():
         revision.labels(channel).set(number)

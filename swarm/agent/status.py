@@ -128,7 +128,7 @@ def status_document(agent: Agent) -> dict[str, Json]:
         "cache": str(agent.settings.cache),
         "zone": agent.settings.zone,
         "neighbours": agent.neighbour_count,
-        "nic_bytes_per_s": agent.nic_bytes_per_s(),
+        "nic_bytes_per_s": agent.facts.nic_bytes_per_s(),
         "sent_bytes": agent.ledger.sent_bytes,
         "tracker": _tracker_document(agent),
         "channels": [_channel_document(agent, channel) for channel in agent.follower.channels],

@@ -48,6 +48,7 @@ class VersionFacts:
 
     version: VersionId
     chunk_count: int
+    chunk_bytes: int
     bits: int
     is_ready: bool
 
@@ -145,8 +146,11 @@ class TrackerSession:
     async def report_once(self, *, is_leaving: bool = False) -> float:
         """Send one report; seconds until the next. Raises the client's errors."""
         report, bits = self._compose(is_leaving=is_leaving)
+        # Whether a report without an answer was taken in cannot be known: the next one says all.
+        self._known = {}
         reply = await self._client.report(report)
-        self._known = {} if reply.needs_resync else bits
+        if not reply.needs_resync:
+            self._known = bits
         for end in report.ended:
             self._ended.pop(end.lease, None)
         for peer in report.unreachable:
@@ -204,10 +208,16 @@ class TrackerSession:
         return report, {facts.version: facts.bits for facts in held}
 
     def _version_report(self, facts: VersionFacts) -> VersionReport:
-        whole = VersionReport(
-            version=facts.version, bits=None, added=(), removed=(), is_ready=facts.is_ready
-        )
         known = self._known.get(facts.version)
+        whole = VersionReport(
+            version=facts.version,
+            bits=None,
+            added=(),
+            removed=(),
+            is_ready=facts.is_ready,
+            chunk_count=facts.chunk_count,
+            chunk_bytes=facts.chunk_bytes,
+        )
         if known is None:
             raw = facts.bits.to_bytes((facts.chunk_count + 7) // 8, "little")
             return replace(whole, bits=raw)
