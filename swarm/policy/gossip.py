@@ -63,9 +63,17 @@ class Gossip:
 
     def announce(self, download: Download, now: float) -> None:
         """A batch is due."""
-        batch = download.take_batch(now)
+        self._tell_all(download, download.take_batch(now))
+
+    def announce_again(self, version: VersionId, chunk: ChunkIndex) -> None:
+        """A chunk was refused for a while and is served again."""
+        download = self._downloads.get(version)
+        if download is not None:
+            self._tell_all(download, download.held & 1 << chunk)
+
+    def _tell_all(self, download: Download, chunks: int) -> None:
         for link in self._neighbourhood.links.values():
-            self._tell(link, download, batch)
+            self._tell(link, download, chunks)
 
     def _tell(self, link: Neighbour, download: Download, chunks: int) -> None:
         theirs = link.announced.get(download.version)

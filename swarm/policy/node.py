@@ -130,6 +130,7 @@ class Node:
             self._neighbourhood.dial_at,
             self._neighbourhood.rewire_at,
             self._holdings.second_chance_at,
+            self._uploads.doubt_ends_at,
         )
         for download in self._downloads.values():
             deadline = min(deadline, download.announce_at)
@@ -212,7 +213,7 @@ class Node:
         match event:
             case ChunkRequested():
                 download = self._downloads.get(event.version)
-                self._uploads.request(event, download.held if download else 0, now)
+                self._uploads.request(event, download.held if download else 0)
             case UploadFinished():
                 self._uploads.finish((event.peer, event.session), event.sent_bytes)
             case RequestCancelled():
@@ -373,6 +374,9 @@ class Node:
         if self._holdings.second_chance_at <= now:
             self._holdings.give_second_chances(now)
             self._requests.wake(now)
+        if self._uploads.doubt_ends_at <= now:
+            for version, chunk in self._uploads.end_doubts(now):
+                self._gossip.announce_again(version, chunk)
         if self._requests.fill_at <= now:
             self._requests.fill(now)
         if self._origin.act_at <= now:

@@ -13,6 +13,7 @@ The queue has one place: more would only hide from others that this peer is busy
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from swarm.policy.commands import Command, HashAgain, RefuseRequest, StartUpload
@@ -74,11 +75,11 @@ class Uploads:
         self.slot_count = slot_count
         self._serve_queue()
 
-    def request(self, event: ChunkRequested, held: int, now: float) -> None:
+    def request(self, event: ChunkRequested, held: int) -> None:
         """A peer asks for a chunk; `held` is what this node has of the version."""
         if self.is_leaving:
             self._refuse(event, RefuseReason.LEAVING)
-        elif not held >> event.chunk & 1 or self._is_doubted(event, now):
+        elif not held >> event.chunk & 1 or self._is_doubted(event):
             self._refuse(event, RefuseReason.NOT_HELD)
         elif (upload := self._active.get(_key(event))) is not None:
             self._follow(upload, event)
@@ -181,11 +182,20 @@ class Uploads:
         self._doubted[version, chunk] = now + HASH_AGAIN_S
         self.forget(version, chunk)
 
-    def _is_doubted(self, event: ChunkRequested, now: float) -> bool:
-        if not self._doubted:
-            return False
-        self._doubted = {key: at for key, at in self._doubted.items() if at > now}
+    def _is_doubted(self, event: ChunkRequested) -> bool:
         return (event.version, event.chunk) in self._doubted
+
+    @property
+    def doubt_ends_at(self) -> float:
+        return min(self._doubted.values(), default=math.inf)
+
+    def end_doubts(self, now: float) -> list[tuple[VersionId, ChunkIndex]]:
+        """Chunks that were doubted and, not being reported damaged, are sound. To be announced
+        again, because who asked meanwhile was told that they are not held."""
+        sound = [key for key, at in self._doubted.items() if at <= now]
+        for key in sound:
+            del self._doubted[key]
+        return sound
 
     def _drop(self, key: SessionKey) -> None:
         if self._active.pop(key, None) is not None:

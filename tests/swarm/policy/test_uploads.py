@@ -18,6 +18,7 @@ from swarm.policy.events import (
     PeerConnected,
     RequestCancelled,
     SessionClosed,
+    TimerFired,
     UploadFinished,
     VersionRemoved,
 )
@@ -230,8 +231,21 @@ def test_a_doubted_chunk_is_hashed_again_and_not_served_meanwhile() -> None:
     assert server.tell(doubt) == [HashAgain(VERSION, ChunkIndex(5))]
     assert server.ask("C", 5) == [refuse("C", 5, RefuseReason.NOT_HELD, 0)]
     assert server.ask("C", 4) == [start("C", 4)]
-    server.now = 5.0
+    assert server.node.next_deadline() == 5.0
+    server.tell(TimerFired(), at=5.0)
     assert server.ask("D", 5) == [start("D", 5)]
+
+
+def test_a_sound_chunk_is_announced_again_to_those_who_were_refused() -> None:
+    server = Server()
+    server.link("B", "####.###")
+    server.link("C", "########")
+    server.tell(BadChunkReported(peer_id("B"), VERSION, ChunkIndex(4)))
+    again = server.tell(TimerFired(), at=5.0)
+    assert again == [SendHave(peer_id("B"), VERSION, 1 << 4, 0)]
+    server.tell(BadChunkReported(peer_id("C"), VERSION, ChunkIndex(4)))
+    server.tell(VersionRemoved(VERSION))
+    assert server.tell(TimerFired(), at=10.0) == []
 
 
 def test_one_peer_cannot_make_us_hash_for_ever() -> None:
