@@ -1,12 +1,16 @@
-"""Getting a version's manifest: local store, tracker, peers, origin, in the order of their price.
+"""Getting a version's manifest from tracker, peers and origin, in the order of their price.
 
-Whoever sends it, a manifest is believed because its digest is the version id.
+Whoever sends it, a manifest is believed because its digest is the version id. Each source is asked
+by a task of its own, again and again, so that one that hangs keeps nobody from the others; a dearer
+one begins when the cheaper ones have failed or have had a head start. The search itself never gives
+up: what is missing now may be published, and who is down may come back.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import Awaitable, Callable, Sequence
 
 import blake3
 import trio
@@ -16,6 +20,7 @@ from swarm.errors import (
     IntegrityError,
     NotFoundError,
     OriginError,
+    OriginThrottledError,
     SwarmError,
     TrackerError,
 )
@@ -25,53 +30,103 @@ logger = logging.getLogger(__name__)
 
 MANIFEST_BYTES_MAX = 64 << 20
 """Room for 1.5 million chunks; a larger manifest would not fit the tracker either."""
+HEAD_START_S = 1.0
+"""Before a dearer source is asked beside one that does not answer: ten round trips of a tracker."""
 RETRY_S_MIN = 0.5
 RETRY_S_MAX = 5.0
-"""Between rounds over all sources, doubled each time: a tracker or an origin that comes back is
+"""Between two questions to a source, doubled each time: a tracker or an origin that comes back is
 noticed within one report interval."""
+MISSING_RETRY_S_MAX = 30.0
+"""The same for a source that is sure: a fleet that waits for a version must not storm an origin."""
 
 ManifestSource = tuple[str, Callable[[VersionId], Awaitable[bytes | None]]]
 """What it is called in messages, and the call; None means that this source does not have it."""
 
 
 async def fetch_manifest(
-    version: VersionId, sources: list[ManifestSource], *, on_wait: Callable[[SwarmError], None]
+    version: VersionId, sources: Sequence[ManifestSource], *, on_wait: Callable[[SwarmError], None]
 ) -> bytes:
-    """Ask one source after the other until one has the right bytes; never gives up on its own.
+    """Ask until one source has the right bytes.
 
-    `on_wait` hears of each fruitless round. Raises NotFoundError if every source is sure that it
-    has none."""
-    delay_s = RETRY_S_MIN
-    while True:
-        failures: list[SwarmError] = []
+    `on_wait` hears of what is in the way while every source has failed, again with each failure: a
+    NotFoundError when all are sure that they have none."""
+    assert sources
+    search = _Search(version, on_wait, len(sources))
+    async with trio.open_nursery() as nursery:
         for name, source in sources:
+            has_failed = trio.Event()
+            nursery.start_soon(search.ask, name, source, has_failed, nursery.cancel_scope)
+            with trio.move_on_after(HEAD_START_S):
+                await has_failed.wait()
+    assert search.found is not None
+    return search.found
+
+
+class _Search:
+    """What is known of one manifest's whereabouts."""
+
+    def __init__(
+        self, version: VersionId, on_wait: Callable[[SwarmError], None], source_count: int
+    ) -> None:
+        self._version = version
+        self._on_wait = on_wait
+        self._source_count = source_count
+        # The latest failure of each source, by its name.
+        self._failures: dict[str, SwarmError] = {}
+        self.found: bytes | None = None
+
+    async def ask(
+        self,
+        name: str,
+        source: Callable[[VersionId], Awaitable[bytes | None]],
+        has_failed: trio.Event,
+        scope: trio.CancelScope,
+    ) -> None:
+        """Ask one source until anybody has found the manifest; that ends `scope`."""
+        pause_s = RETRY_S_MIN
+        while True:
             try:
-                raw = await source(version)
-            except NotFoundError as error:
-                failures.append(error)
+                self.found = self._checked(name, await source(self._version))
+                scope.cancel()
+                return
             except SwarmError as error:
-                logger.info("manifest of %s from %s: %s", version.hex()[:12], name, error.message)
-                failures.append(error)
-            else:
-                if raw is not None and blake3.blake3(raw).digest() == version:
-                    return raw
-                if raw is not None:
-                    logger.warning("%s sent a wrong manifest for %s", name, version.hex()[:12])
-        if failures and all(isinstance(error, NotFoundError) for error in failures):
-            raise NotFoundError(
-                f"no source has the manifest of version {version.hex()}",
-                object_name=version.hex(),
-                hint="check the version id and the origin URL, or publish it again",
+                self._failed(name, error)
+                has_failed.set()
+            failure = self._failures[name]
+            asked_s = failure.retry_after_s if isinstance(failure, OriginThrottledError) else None
+            await trio.sleep((asked_s or 0.0) + random.uniform(pause_s / 2, pause_s))
+            is_missing = isinstance(failure, NotFoundError)
+            pause_s = min(2 * pause_s, MISSING_RETRY_S_MAX if is_missing else RETRY_S_MAX)
+
+    def _checked(self, name: str, raw: bytes | None) -> bytes:
+        if raw is None:
+            raise NotFoundError(f"{name} does not have it")
+        if blake3.blake3(raw).digest() != self._version:
+            logger.warning("%s sent a wrong manifest for %s", name, self._version.hex()[:12])
+            raise IntegrityError(
+                f"{name} sent a wrong manifest for version {self._version.hex()}",
+                object_name=self._version.hex(),
+                is_retryable=True,
             )
-        on_wait(_summary(version, failures))
-        await trio.sleep(delay_s)
-        delay_s = min(2 * delay_s, RETRY_S_MAX)
+        return raw
 
+    def _failed(self, name: str, error: SwarmError) -> None:
+        former = self._failures.get(name)
+        if former is None or former.message != error.message:
+            logger.info("manifest of %s from %s: %s", self._version.hex()[:12], name, error.message)
+        self._failures[name] = error
+        if len(self._failures) == self._source_count:
+            self._on_wait(self._summary())
 
-def _summary(version: VersionId, failures: list[SwarmError]) -> SwarmError:
-    # What somebody must act on first; that a source simply lacks it says least.
-    for kind in (AuthError, IntegrityError, OriginError, TrackerError):
-        for error in failures:
-            if isinstance(error, kind):
-                return error
-    return failures[0] if failures else TrackerError(f"no source for version {version.hex()} yet")
+    def _summary(self) -> SwarmError:
+        """What an operator should look at first."""
+        failures = self._failures.values()
+        for kind in (AuthError, IntegrityError, OriginError, TrackerError):
+            for error in failures:
+                if isinstance(error, kind):
+                    return error
+        return NotFoundError(
+            f"no source has the manifest of version {self._version.hex()}",
+            object_name=self._version.hex(),
+            hint="check the version id and the origin URL, or publish it again",
+        )

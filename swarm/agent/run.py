@@ -134,6 +134,9 @@ def _is_final(agent: Agent, version: VersionId, problem: SwarmError) -> bool:
         return True
     if version not in agent.shelf.wanted:
         return True
+    if version not in agent.shelf.held:
+        # Every source was asked for the manifest, neighbours among them.
+        return not problem.is_retryable
     if agent.neighbour_count or problem.is_retryable:
         return False
     return isinstance(problem, NotFoundError | AuthError | IntegrityError | OriginError)
@@ -142,7 +145,10 @@ def _is_final(agent: Agent, version: VersionId, problem: SwarmError) -> bool:
 @asynccontextmanager
 async def _built(settings: AgentSettings, store: DiskStore) -> AsyncIterator[Agent]:
     """An agent with its clients; they are closed afterwards."""
-    origin = open_origin(settings.origin) if settings.origin else None
+    # Whoever reads for this agent repeats by itself and tells the fleet; a second loop below would
+    # ask a throttling origin behind everybody's back.
+    patience = replace(settings.origin_settings, retry_for_s=0.0)
+    origin = open_origin(settings.origin, settings=patience) if settings.origin else None
     tracker = (
         TrackerClient(settings.trackers, key=settings.cluster_key, identity=store.identity)
         if settings.trackers

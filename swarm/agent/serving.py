@@ -11,19 +11,27 @@ from contextlib import asynccontextmanager
 import trio
 
 from swarm.agent.agent import Agent
+from swarm.errors import SwarmError
 from swarm.protocol.ids import Address
 
 
 @asynccontextmanager
 async def serving(agent: Agent) -> AsyncIterator[Address]:
-    """Run `agent` while the body runs; yields the address that peers connect to."""
+    """Run `agent` while the body runs; yields the address that peers connect to. What the body
+    raises is raised as it is, after the agent has left."""
     is_over = trio.Event()
+    failure: SwarmError | None = None
     async with trio.open_nursery() as outer:
         bound = await outer.start(_run_until, agent, is_over)
         try:
             yield bound
+        except SwarmError as error:
+            # Raised below, outside the nursery, which would wrap it in a group.
+            failure = error
         finally:
             is_over.set()
+    if failure is not None:
+        raise failure
 
 
 async def _run_until(

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from swarm.agent.network_settings import NetworkSettings
+from swarm.origin.origin import OriginSettings
 from swarm.policy.settings import NodeSettings
 from swarm.protocol.ids import Address
 
@@ -60,6 +61,8 @@ class AgentSettings:
     origin_after_s: float | None = None
     # 32 bytes; None: neither peers nor tracker are authenticated (loopback trials only).
     cluster_key: bytes | None = None
+    # How patient and how wide to be with the origin; no flag, every default has its reason there.
+    origin_settings: OriginSettings = field(default_factory=OriginSettings)
     stall_timeout_s: float = STALL_TIMEOUT_S
     leave_grace_s: float = LEAVE_GRACE_S
 

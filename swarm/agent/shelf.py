@@ -12,12 +12,16 @@ import trio
 
 from swarm.agent.documents import ManifestSource, fetch_manifest
 from swarm.agent.held_version import HeldVersion
-from swarm.errors import SwarmError
+from swarm.errors import ManifestError, SwarmError
 from swarm.protocol.ids import ChunkIndex, VersionId
 from swarm.protocol.manifest import decode_manifest
 from swarm.store.chunk_store import ChunkStore, VersionStore
 
 logger = logging.getLogger(__name__)
+
+OPEN_RETRY_S = 30.0
+"""Between two attempts to open a version here: what stands in the way of the first (a full disk, a
+directory that may not be written) is mended by people."""
 
 
 class Shelf:
@@ -65,18 +69,32 @@ class Shelf:
     ) -> None:
         try:
             with scope:
-                held = await self._opened(version)
+                held = await self._opened_at_last(version)
                 self.held[version] = held
                 self.stores[version] = held.store
                 self.problems.pop(version, None)
                 self._on_open(held)
                 if held.is_whole:
                     nursery.start_soon(self._finish, held)
-        except SwarmError as error:
-            logger.error("version %s: %s", version.hex()[:12], error.message)
-            self.problems[version] = error
+        except ManifestError as error:
+            # What the id stands for will never be better.
+            self._note(version, error)
         finally:
             del self._opening[version]
+
+    async def _opened_at_last(self, version: VersionId) -> HeldVersion:
+        while True:
+            try:
+                return await self._opened(version)
+            except ManifestError:
+                raise
+            except SwarmError as error:
+                self._note(version, error)
+            await trio.sleep(OPEN_RETRY_S)
+
+    def _note(self, version: VersionId, error: SwarmError) -> None:
+        logger.error("version %s: %s", version.hex()[:12], error.message)
+        self.problems[version] = error
 
     async def _opened(self, version: VersionId) -> HeldVersion:
         raw = await trio.to_thread.run_sync(self._store.manifest_bytes, version)

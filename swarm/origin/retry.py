@@ -22,8 +22,8 @@ WRONG_ANSWERS_MAX = 4  # These come fast and rarely get better; as many as a chu
 
 
 async def retry_transient(operation: Callable[[], Awaitable[T]], settings: OriginSettings) -> T:
-    """The result of `operation`, which is called again after a retryable OriginError until
-    `retry_for_s` would be over, or after a few wrong answers; then the last error."""
+    """The result of `operation`, which is called again after a retryable OriginError: a few times
+    after wrong answers, until `retry_for_s` would be over after others; then the last error."""
     give_up_at = trio.current_time() + settings.retry_for_s
     bound_s = settings.retry_pause_s
     wrong_count = 0
@@ -31,9 +31,10 @@ async def retry_transient(operation: Callable[[], Awaitable[T]], settings: Origi
         try:
             return await operation()
         except OriginError as error:
-            wrong_count += isinstance(error, OriginAnswerError)
+            is_wrong = isinstance(error, OriginAnswerError)
+            wrong_count += is_wrong
             pause_s = jittered_pause(error, bound_s)
-            is_late = trio.current_time() + pause_s > give_up_at
+            is_late = not is_wrong and trio.current_time() + pause_s > give_up_at
             if not error.is_retryable or is_late or wrong_count >= WRONG_ANSWERS_MAX:
                 raise
         await trio.sleep(pause_s)

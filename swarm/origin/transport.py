@@ -148,9 +148,11 @@ class OriginTransport:
         """Later requests open new connections."""
         self._generation += 1
         idle, self._idle = self._idle, {}
-        for connections in idle.values():
-            for connection in connections:
-                await connection.aclose()
+        # Shielded, for a cancellation must not leave the rest of them open; closing never waits.
+        with trio.CancelScope(shield=True):
+            for connections in idle.values():
+                for connection in connections:
+                    await connection.aclose()
 
     async def aclose(self) -> None:
         await self.renew()

@@ -73,6 +73,8 @@ class StoredVersion:
         self._missing = [0] * len(manifest.files)
         # A flush failed: what the page cache holds may not be what the disk has.
         self._is_suspect = False
+        # A thread is in `make_durable`; it uses the parts until it returns.
+        self._is_flushing = False
         self.is_closed = False
         for chunk in range(len(manifest.chunks)):
             if chunk not in self.have:
@@ -141,15 +143,27 @@ class StoredVersion:
                 self._visibility.publish()
 
     def make_durable(self) -> None:
-        if self._visibility.is_durable:
-            return
+        with self._condition:
+            if self.is_closed or self._visibility.is_durable:
+                return
+            self._is_flushing = True
+        try:
+            self._flush()
+        finally:
+            with self._condition:
+                self._is_flushing = False
+                is_left_to_us = self.is_closed
+            if is_left_to_us:
+                self._close_parts()
+
+    def _flush(self) -> None:
         try:
             with faults_of(self._files.path):
                 self._files.sync()
                 self._states.sync()
                 with self._file_lock:
-                    # Damage may have been found meanwhile.
-                    if self.is_ready:
+                    # Damage may have been found meanwhile, or another agent have come.
+                    if self.is_ready and not self.is_closed:
                         self._visibility.mark_durable()
         except SwarmError:
             self._is_suspect = True
@@ -158,9 +172,17 @@ class StoredVersion:
             raise
 
     def close(self) -> None:
+        """A flush that is under way goes on, and closes the parts when it ends: it may wait for a
+        slow disk, and nobody who leaves should."""
         assert self._tokens.live_count == 0, "a transfer is live"
-        assert not self.is_closed
-        self.is_closed = True
+        with self._condition:
+            assert not self.is_closed
+            self.is_closed = True
+            if self._is_flushing:
+                return
+        self._close_parts()
+
+    def _close_parts(self) -> None:
         with faults_of(self._files.path):
             self._states.close(is_clean=not self._is_suspect)
             self._files.close()

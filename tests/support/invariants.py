@@ -20,6 +20,8 @@ from swarm.store.verify import verify_directory
 
 # Path → (mode, size, mtime, link target): what a write, a chmod or a replacement changes.
 Snapshot = Mapping[str, tuple[int, int, int, str]]
+CACHE_NAMES = {"versions", "channels", "lock", "node"}
+"""All that an agent keeps in its cache directory."""
 
 
 def assert_visible_is_whole(cache: Path) -> None:
@@ -138,3 +140,30 @@ def _contents(place: str | bytes | Path) -> Iterator[tuple[str, bytes]]:
         for path in sorted(place.rglob("*")):
             if path.is_file() and not path.is_symlink():
                 yield str(path), path.read_bytes()
+
+
+def assert_case_invariants(root: Path, secrets: Iterable[str], *texts: str) -> None:
+    """All of the above over everything below `root` after a case that used any number of caches,
+    whether their agents ended in order or were killed. `texts` are outputs that no file has."""
+    caches = find_caches(root)
+    for cache in caches:
+        assert_visible_is_whole(cache)
+        assert_only_resumable(cache)
+        strangers = {path.name for path in cache.iterdir()} - CACHE_NAMES
+        assert (cache / ".swarm").is_dir() or not strangers, strangers
+    # Each cache lies alone in what is there for caches.
+    for parent in {cache.parent for cache in caches} - {root}:
+        assert set(parent.iterdir()) <= {*caches}, sorted(parent.iterdir())
+    files = [path for path in root.rglob("*") if path.is_file() and path.suffix != ".key"]
+    assert_no_secret(secrets, *files, *texts)
+
+
+def find_caches(root: Path) -> list[Path]:
+    """Every cache and every pulled directory below `root`."""
+    found = []
+    for directory, names, _ in os.walk(root):
+        locks = (Path(directory, "lock"), Path(directory, ".swarm", "lock"))
+        if any(lock.exists() for lock in locks):
+            found.append(Path(directory))
+            names.clear()
+    return sorted(found)

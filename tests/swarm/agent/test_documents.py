@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import blake3
-import pytest
+import trio
 
-from swarm.agent.documents import ManifestSource, fetch_manifest
-from swarm.errors import NotFoundError, OriginError, SwarmError, TrackerError
+from swarm.agent.documents import HEAD_START_S, ManifestSource, fetch_manifest
+from swarm.errors import AuthError, NotFoundError, OriginError, SwarmError, TrackerError
 from swarm.protocol.ids import VersionId
 
 RAW = b"a manifest"
@@ -48,9 +48,13 @@ async def test_a_wrong_manifest_is_not_believed() -> None:
     assert await fetched(Scripted(b"another"), Scripted(RAW)) == RAW
 
 
-async def test_it_is_missing_when_every_source_is_sure() -> None:
-    with pytest.raises(NotFoundError, match=VERSION.hex()):
-        await fetched(Scripted(NotFoundError("a")), Scripted(NotFoundError("b")))
+async def test_it_is_missing_when_every_source_is_sure(autojump_clock: object) -> None:
+    """And found once somebody has it."""
+    waits: list[SwarmError] = []
+    second = Scripted(NotFoundError("b"), RAW)
+    assert await fetched(Scripted(NotFoundError("a")), second, waits=waits) == RAW
+    assert {type(error) for error in waits} == {NotFoundError}
+    assert VERSION.hex() in waits[0].message
 
 
 async def test_it_goes_on_asking_and_says_why(autojump_clock: object) -> None:
@@ -60,4 +64,25 @@ async def test_it_goes_on_asking_and_says_why(autojump_clock: object) -> None:
     assert (
         await fetched(tracker, Scripted(NotFoundError("x")), Scripted(origin), waits=waits) == RAW
     )
-    assert waits == [origin, origin]
+    assert set(waits) == {origin}
+
+
+async def test_a_source_that_hangs_holds_up_nobody(autojump_clock: object) -> None:
+    async def hangs(_: VersionId) -> bytes | None:
+        await trio.sleep_forever()
+        return None
+
+    began = trio.current_time()
+    raw = await fetch_manifest(
+        VERSION, [("the tracker", hangs), ("peers", Scripted(RAW))], on_wait=lambda _: None
+    )
+    assert raw == RAW
+    assert trio.current_time() - began <= HEAD_START_S
+
+
+async def test_a_refusal_is_told_before_an_absence(autojump_clock: object) -> None:
+    waits: list[SwarmError] = []
+    denied = AuthError("the credentials have expired")
+    missing = Scripted(NotFoundError("x"))
+    assert await fetched(missing, Scripted(denied, RAW), waits=waits) == RAW
+    assert set(waits) == {denied}
