@@ -118,8 +118,12 @@ class LeaseBook:
             self.connections -= entry.connections
         return entry
 
-    def completed(self, entry: LiveLease, *, now: float) -> list[LiveLease]:
+    def completed(self, entry: LiveLease, mean_lease_s: float, *, now: float) -> list[LiveLease]:
         """`entry` (ended already) was verified: count whom it overtook; those to revoke now.
+
+        None is revoked young: a read on a cold connection through a full queue takes several times
+        the mean without being hung, and its holder would be passed over in favour of those that are
+        served already. In the lab one of four nodes ended with 87 % of all leases.
 
         Leases are in the order of granting, so the loop ends at the first later one; and what
         overtakes a lease overtakes all older ones, so the counts fall along it.
@@ -127,12 +131,14 @@ class LeaseBook:
         self._stall_checks.append((now + self._settings.stalled_after_s, entry.chunk, 1))
         limit = self._settings.overtaken_factor * len(self.live) + self._settings.overtaken_extra
         kept_bytes = self._settings.kept_share * self._chunk_bytes
+        young_at = now - self._settings.patience_factor * mean_lease_s
         overdue = []
         for other in self.live.values():
             if other.order > entry.order:
                 break
             other.overtaken += 1
-            if other.overtaken >= limit and other.received_bytes < kept_bytes:
+            is_overtaken = other.overtaken >= limit and other.granted_at <= young_at
+            if is_overtaken and other.received_bytes < kept_bytes:
                 overdue.append(other)
         return overdue
 
@@ -141,7 +147,7 @@ class LeaseBook:
         if not self.live or mean_lease_s <= 0 or self.pool(held):
             return []
         settings = self._settings
-        age_s = settings.tail_factor * mean_lease_s + settings.tail_extra_s
+        age_s = settings.patience_factor * mean_lease_s + settings.tail_extra_s
         kept_bytes = settings.tail_kept_share * self._chunk_bytes
         overdue = [
             entry

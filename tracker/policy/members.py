@@ -62,8 +62,9 @@ class Incomplete:
         self._settings = settings
         self._rng = rng
         self._members: list[Member] = []
-        # Mean speed of a sample; set by `measure`.
+        # Mean speed and NIC rate of a sample; set by `measure`.
         self._mean_speed = 0.0
+        self._mean_nic_bytes_per_s = 1.0
 
     def __len__(self) -> int:
         return len(self._members)
@@ -88,10 +89,12 @@ class Incomplete:
         return self._rng.sample(self._members, count)
 
     def measure(self) -> None:
-        """Take the mean speed anew."""
-        speeds = [member.speed for member in self.sample()]
-        known = [speed for speed in speeds if speed is not None]
-        self._mean_speed = sum(known) / len(known) if known else 0.0
+        """Take the means anew."""
+        sample = self.sample()
+        speeds = [speed for member in sample if (speed := member.speed) is not None]
+        self._mean_speed = sum(speeds) / len(speeds) if speeds else 0.0
+        rates = [rate for member in sample if (rate := member.peer.nic_bytes_per_s) > 0]
+        self._mean_nic_bytes_per_s = sum(rates) / len(rates) if rates else 1.0
 
     def demand(self) -> Demand:
         """What the controller's goal depends on; over a sample, as a percentile needs no more."""
@@ -136,5 +139,7 @@ class Incomplete:
             not peer.is_reachable(now),
             peer.slow_until > now,
             self.is_lagging(member, now),
-            peer.lease_count / max(peer.nic_bytes_per_s, 1),
+            # One whose NIC is not known yet counts as a usual one: counted as slow, it would get
+            # no lease until it is known, and the first to be known would get them all.
+            peer.lease_count / (peer.nic_bytes_per_s or self._mean_nic_bytes_per_s),
         )

@@ -69,8 +69,9 @@ class LeaseSettings:
     overtaken_factor: int = 2
     overtaken_extra: int = 4
     kept_share: float = 0.7
-    # In the tail nothing is left to overtake: `tail_factor` mean lease times and a second instead.
-    tail_factor: float = 4.0
+    # No lease is revoked before so many mean lease times; a slow origin raises the mean, and this
+    # with it. In the tail, where nothing is left to overtake, this and a second decide.
+    patience_factor: float = 4.0
     tail_extra_s: float = 1.0
     tail_kept_share: float = 0.5
     # How long the holder of a revoked lease goes to the end of the line.

@@ -162,7 +162,7 @@ class VersionSwarm:
                 if lease is not None:
                     self._verified(member, lease, now)
             case LeaseOutcome.DECLINED:
-                self._declined(lease, owner, bit, now)
+                self._declined(member, lease, owner, bit, now)
             case LeaseOutcome.FAILED if lease is not None:
                 self.leases.counts.failed += 1
                 self._blame(member.peer, now)
@@ -182,19 +182,21 @@ class VersionSwarm:
         self._received(lease, self.chunk_bytes, now)
         self.controller.completed(now - lease.granted_at)
         self.throttle.succeeded(started_at=lease.granted_at)
-        for overdue in self.leases.completed(lease, now=now):
+        for overdue in self.leases.completed(lease, self.controller.mean_lease_s, now=now):
             self.leases.counts.revoked_overtaken += 1
             self._revoke(overdue, now)
 
     def _declined(
-        self, lease: LiveLease | None, owner: Member | None, bit: int, now: float
+        self, member: Member, lease: LiveLease | None, owner: Member | None, bit: int, now: float
     ) -> None:
-        if owner is not None:
-            self.change_bits(owner, bit, 0, now=now)
+        """Its own holding counts. What it says of another may be past (the other has lost the chunk
+        since) and no report would ever correct it, so the chunk waits for that other's own word, as
+        one does that is on its way."""
+        if owner is member:
+            self.change_bits(member, bit, 0, now=now)
         if lease is not None:
             self.leases.counts.declined += 1
-            if owner is None:
-                # On its way to the holder: its next report will say so.
+            if owner is not member:
                 wait_s = self._settings.membership.report_interval_s
                 self.leases.set_aside(bit, until=now + wait_s)
 
