@@ -43,6 +43,8 @@ class VersionAccount:
     total_bytes: int
     # Verified bytes by source.
     by_source: dict[Source, int] = field(default_factory=lambda: dict.fromkeys(Source, 0))
+    # Who gave each held chunk; one that is not in here was found on the local disk.
+    givers: dict[ChunkIndex, Source] = field(default_factory=dict)
     # Payload that arrived and was not used: duplicates, cancelled, corrupt.
     wasted_bytes: int = 0
     started_at: float = 0.0
@@ -84,7 +86,12 @@ class Ledger:
             self.received[transfer] = received_bytes
 
     def verified(
-        self, transfer: TransferId | None, version: VersionId, length: int, now: float
+        self,
+        transfer: TransferId | None,
+        version: VersionId,
+        chunk: ChunkIndex,
+        length: int,
+        now: float,
     ) -> None:
         """A chunk is held now; `transfer` is None when it was found on the local disk."""
         source = Source.LOCAL
@@ -93,6 +100,7 @@ class Ledger:
             self.received.pop(transfer, None)
         if (account := self.accounts.get(version)) is not None:
             account.by_source[source] += length
+            account.givers[chunk] = source
             account.progressed_at = now
 
     def failed(self, transfer: TransferId) -> None:
@@ -109,8 +117,10 @@ class Ledger:
         if what is not None and (account := self.accounts.get(what.version)) is not None:
             account.wasted_bytes += length
 
-    def lost(self, version: VersionId, length: int) -> None:
-        """A held chunk turned out damaged: take it off the local account, where re-reads are
-        counted."""
+    def lost(self, version: VersionId, chunk: ChunkIndex, length: int, now: float) -> None:
+        """A held chunk turned out damaged: take it off the account of whoever gave it. The wait for
+        another copy begins now."""
         if (account := self.accounts.get(version)) is not None:
-            account.by_source[Source.LOCAL] -= length
+            account.by_source[account.givers.pop(chunk, Source.LOCAL)] -= length
+            account.progressed_at = now
+            account.ready_at = None

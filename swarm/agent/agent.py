@@ -78,17 +78,11 @@ class Agent:
         # Agents named by the tracker or by neighbours: whom to ask for a manifest.
         self._known: dict[NodeId, PeerInfo] = {}
         self._neighbours: dict[NodeId, PeerInfo] = {}
-        self.decider = Decider(
-            Node(
-                node_settings(
-                    settings, has_origin=origin is not None, has_tracker=tracker is not None
-                ),
-                identity.node_id,
-                self._rng,
-            ),
-            observe=self._observe,
-            execute=self._execute,
+        policy = node_settings(
+            settings, has_origin=origin is not None, has_tracker=tracker is not None
         )
+        node = Node(policy, identity.node_id, self._rng)
+        self.decider = Decider(node, observe=self._observe, execute=self._execute)
         self.shelf = Shelf(
             store, sources=self._manifest_sources(), on_open=self._opened, on_ready=self._is_ready
         )
@@ -109,9 +103,7 @@ class Agent:
             if origin is not None
             else None
         )
-        self.facts = ReportFacts(
-            self.shelf, self.follower, self.ledger, self.fetches, self.decider.node
-        )
+        self.facts = ReportFacts(self.shelf, self.follower, self.ledger, self.fetches, node)
 
     # ---- life
 
@@ -124,6 +116,8 @@ class Agent:
             bound = await nursery.start(self.network.run)
             nursery.start_soon(self.decider.run)
             nursery.start_soon(self._sample_forever)
+            if self._origin is not None:
+                nursery.start_soon(self._origin.prepare)
             if self._tracker is not None:
                 self.session = self._open_session(self._tracker, bound)
                 nursery.start_soon(self.session.report_forever)
@@ -168,7 +162,7 @@ class Agent:
             case fact.ChunkVerified():
                 self._chunk_verified(event)
             case fact.TransferFailed():
-                self.ledger.failed(event.transfer)
+                self._transfer_failed(event)
             case fact.ProgressSampled():
                 for transfer, received_bytes in event.received:
                     self.ledger.sampled(transfer, received_bytes)
@@ -183,13 +177,20 @@ class Agent:
             case _:
                 pass
 
+    def _transfer_failed(self, event: fact.TransferFailed) -> None:
+        what = self.ledger.live.get(event.transfer)
+        if what is not None and event.reason is fact.FailureReason.CORRUPT:
+            held = self.shelf.held[what.version]
+            self.ledger.sampled(event.transfer, held.manifest.lengths[what.chunk])
+        self.ledger.failed(event.transfer)
+
     def _chunk_verified(self, event: fact.ChunkVerified) -> None:
         assert self._nursery is not None
         now = trio.current_time()
         held = self.shelf.held.get(event.version)
         length = held.manifest.lengths[event.chunk] if held is not None else 0
         if self.shelf.chunk_verified(event.version, event.chunk, self._nursery) is not None:
-            self.ledger.verified(event.transfer, event.version, length, now)
+            self.ledger.verified(event.transfer, event.version, event.chunk, length, now)
         elif event.transfer is not None:
             self.ledger.duplicate(event.transfer, length)
 
@@ -225,6 +226,8 @@ class Agent:
             now=trio.current_time(),
         )
         self.decider.emit(fact.VersionAdded(held.version, lengths, held.bits))
+        if not held.is_ready:
+            self.follower.withdrawn(held.version)
         if self.session is not None:
             self.session.poke()
 
@@ -303,10 +306,16 @@ class Agent:
         return Transfer(command.version, command.chunk, source, sender)
 
     async def _hash_again(self, command: order.HashAgain) -> None:
-        if not await self.shelf.hash_again(command.version, command.chunk):
-            length = self.shelf.held[command.version].manifest.lengths[command.chunk]
-            self.ledger.lost(command.version, length)
-            self.decider.emit(fact.ChunkDamaged(command.version, command.chunk))
+        version = command.version
+        lost = await self.shelf.hash_again(version, command.chunk)
+        for chunk in lost:
+            length = self.shelf.held[version].manifest.lengths[chunk]
+            self.ledger.lost(version, chunk, length, trio.current_time())
+            self.decider.emit(fact.ChunkDamaged(version, chunk))
+        if lost:
+            self.follower.withdrawn(version)
+            if self.session is not None:
+                self.session.poke()
 
     async def _sample_forever(self) -> None:
         while True:

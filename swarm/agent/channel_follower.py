@@ -27,6 +27,8 @@ class ChannelFollower:
         # What each channel's link names, with the revision that put it there (0: from an earlier
         # run).
         self.served: dict[str, tuple[VersionId, int]] = {}
+        # What they named until that version turned out damaged; linked again when it is whole.
+        self._withdrawn: dict[str, tuple[VersionId, int]] = {}
 
     def adopt(self, channel: str, version: VersionId) -> None:
         """A link left by an earlier run: serve it, unconfirmed, until the tracker answers."""
@@ -57,13 +59,16 @@ class ChannelFollower:
         for target in self.targets.values():
             if target.version is not None:
                 versions[target.version] = None
-        for version, _ in self.served.values():
+        for version, _ in (*self.served.values(), *self._withdrawn.values()):
             versions[version] = None
         return versions
 
     def due(self) -> list[tuple[str, VersionId, int]]:
         """(channel, version, revision) of each link that can be swapped now."""
         swaps = []
+        for channel, (version, revision) in self._withdrawn.items():
+            if self._is_ready(version):
+                swaps.append((channel, version, revision))
         for channel, target in self.targets.items():
             if target.version is None or not self._is_ready(target.version):
                 continue
@@ -71,16 +76,26 @@ class ChannelFollower:
                 swaps.append((channel, target.version, target.revision))
         return swaps
 
+    def withdrawn(self, version: VersionId) -> None:
+        """The version is not whole any more, and the store has taken its links away."""
+        for channel, served in list(self.served.items()):
+            if served[0] == version:
+                logger.warning("channel %s is withdrawn: its version is damaged", channel)
+                self._withdrawn[channel] = self.served.pop(channel)
+
     def swapped(self, channel: str, version: VersionId, revision: int) -> None:
+        self._withdrawn.pop(channel, None)
         self.served[channel] = (version, revision)
         logger.info("channel %s serves %s (revision %d)", channel, version.hex()[:12], revision)
 
     def unset(self) -> tuple[str, ...]:
-        """Channels that nothing is known of, or that are not set."""
+        """Channels that serve nothing here and that nothing is known of, or that are not set."""
         return tuple(
             channel
             for channel in self.channels
-            if (target := self.targets.get(channel)) is None or target.version is None
+            if channel not in self.served
+            and channel not in self._withdrawn
+            and ((target := self.targets.get(channel)) is None or target.version is None)
         )
 
     def is_in_transit(self, version: VersionId) -> bool:

@@ -17,6 +17,7 @@ from swarm.agent.upload_link import PendingPart, UploadLink, UploadParts
 from swarm.errors import PeerProtocolError, SwarmError
 from swarm.policy.commands import RefuseRequest, StartUpload
 from swarm.policy.events import (
+    BadChunkReported,
     ChunkRequested,
     Event,
     RequestCancelled,
@@ -88,6 +89,7 @@ class ServingUploads:
             cancelled=self._cancelled,
             document=self._document_requested,
             problem=problem,
+            unreadable=self._unreadable,
             count_bytes=self._count_bytes,
         )
 
@@ -174,6 +176,10 @@ class ServingUploads:
         if not upload.waiting:
             del session.uploads[cancel.version, cancel.chunk]
             self._emit(RequestCancelled(link.peer, cancel.session, cancel.chunk))
+
+    def _unreadable(self, link: UploadLink, request: Request) -> None:
+        """Whoever asked for it finds the chunk missing, which is as good as wrong."""
+        self._emit(BadChunkReported(link.peer, request.version, request.chunk))
 
     def _document_requested(self, link: UploadLink, request: DocumentRequest) -> None:
         whole = self._documents(request.version, request.kind) or b""

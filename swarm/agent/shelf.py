@@ -43,6 +43,8 @@ class Shelf:
         # The same versions' stores: what the peer network reads and writes.
         self.stores: dict[VersionId, VersionStore] = {}
         self._opening: dict[VersionId, trio.CancelScope] = {}
+        # One look at doubted chunks at a time: those of one file are often doubted together.
+        self._hashing = trio.Lock()
         # Why a wanted version is not open or not whole, in its latest form.
         self.problems: dict[VersionId, SwarmError] = {}
 
@@ -140,19 +142,44 @@ class Shelf:
         finally:
             held.durable.set()
 
-    async def hash_again(self, version: VersionId, chunk: ChunkIndex) -> bool:
-        """Re-read a held chunk; False if it has lost its digest (it is not held any more then)."""
+    async def hash_again(self, version: VersionId, chunk: ChunkIndex) -> tuple[ChunkIndex, ...]:
+        """Re-read a held chunk and, if it has lost its digest or its file, all others of its
+        files: a disk seldom loses one chunk. Returns those that are not held any more."""
         held = self.held.get(version)
         if held is None:
-            return True
-        is_sound = await trio.to_thread.run_sync(held.store.verify_chunk, chunk)
-        if not is_sound:
-            held.drop(chunk)
-            held.is_ready = held.store.is_ready
-        return is_sound
+            return ()
+        async with self._hashing:
+            try:
+                found = await trio.to_thread.run_sync(_lost_chunks, held.store, chunk)
+            except SwarmError as error:
+                self._note(version, error)
+                return ()
+        held.is_ready = held.store.is_ready
+        lost_chunks = tuple(lost for lost in found if held.drop(lost))
+        if lost_chunks:
+            logger.warning(
+                "version %s: %d chunks are damaged", version.hex()[:12], len(lost_chunks)
+            )
+        return lost_chunks
 
     async def close(self) -> None:
         for held in self.held.values():
             await trio.to_thread.run_sync(held.store.close)
         self.held.clear()
         self.stores.clear()
+
+
+def _lost_chunks(store: VersionStore, chunk: ChunkIndex) -> list[ChunkIndex]:
+    """See `hash_again`; runs in a worker thread."""
+    if chunk not in store.have:
+        return []  # Lost already, and told.
+    files = _files_of(store, chunk)
+    suspects = [held for held in list(store.have) if files & _files_of(store, held)]
+    if not store.verify_chunk(chunk):
+        for suspect in suspects:
+            store.verify_chunk(suspect)
+    return [suspect for suspect in suspects if suspect not in store.have]
+
+
+def _files_of(store: VersionStore, chunk: ChunkIndex) -> set[int]:
+    return {position.file_index for position in store.manifest.chunks[chunk].positions}

@@ -95,6 +95,8 @@ class UploadParts:
     document: Callable[[UploadLink, DocumentRequest], None]
     # Our disk failed while a chunk was read.
     problem: Callable[[VersionId, SwarmError], None]
+    # A chunk that we announced cannot be read: it has to be looked at.
+    unreadable: Callable[[UploadLink, Request], None]
     # Payload bytes sent.
     count_bytes: Callable[[int], None]
 
@@ -318,6 +320,7 @@ class UploadLink:
             # The header has promised bytes that do not come; only the link's end can say so.
             assert self._pending is not None
             self._parts.problem(self._pending.request.version, error)
+            self._parts.unreadable(self, self._pending.request)
             raise LinkClosedError from error
         sent = part.sent_bytes - before
         uplink.take(sent)
@@ -340,6 +343,7 @@ class UploadLink:
         self._queue.appendleft(encode(refusal))
         if not isinstance(error, NotFoundError):
             self._parts.problem(request.version, error)
+            self._parts.unreadable(self, request)
         pending.done(0)
 
     def _has_left(self, part: OutgoingPart) -> bool:

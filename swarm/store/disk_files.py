@@ -58,6 +58,12 @@ class DiskFiles:
     def is_whole(self, file_index: int) -> bool:
         return self._sizes[file_index] is not None
 
+    def is_gone(self, file_index: int) -> bool:
+        with self._names:
+            entry = self._manifest.files[file_index]
+            name = entry.path if self.is_whole(file_index) else self._part(file_index)
+            return self._tree.regular_status(name) is None
+
     def acquire(self, file_index: int) -> Descriptor:
         return self._descriptors.acquire((self._owner, file_index), lambda: self._open(file_index))
 
@@ -90,7 +96,13 @@ class DiskFiles:
     def reopen(self, file_index: int, *, keeps_inode: bool) -> bool:
         path = self._manifest.files[file_index].path
         with self._names:
-            fd = self._tree.open(path, os.O_RDONLY)
+            try:
+                fd = self._tree.open(path, os.O_RDONLY)
+            except FileNotFoundError:
+                # Somebody removed it: its successor is a new inode.
+                self._sizes[file_index] = None
+                self._descriptors.forget((self._owner, file_index))
+                return True
             try:
                 # Another name for the inode is another version's: never to be written.
                 keeps_inode = keeps_inode and os.fstat(fd).st_nlink == 1

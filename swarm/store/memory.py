@@ -63,6 +63,9 @@ class MemoryFiles:
     def is_whole(self, file_index: int) -> bool:
         return self._is_whole[file_index]
 
+    def is_gone(self, file_index: int) -> bool:
+        return False
+
     def complete(self, file_index: int) -> None:
         self._is_whole[file_index] = True
 

@@ -216,6 +216,9 @@ class StoredVersion:
     def _is_sound(self, chunk: ChunkIndex) -> bool:
         entry = self.manifest.chunks[chunk]
         for position in entry.positions:
+            # What was removed from its directory may still be open here, for us alone.
+            if self._files.is_gone(position.file_index):
+                return False
             descriptor = self._files.acquire(position.file_index)
             try:
                 digest = range_digest(descriptor.fd, position.offset, entry.length)
@@ -227,23 +230,45 @@ class StoredVersion:
 
     def _unhold(self, chunk: ChunkIndex) -> None:
         """A held chunk is damaged: nobody may see it, and it can be written again. The names go
-        before the chunk does, so that no writer meets a file that is read-only."""
+        before the chunk does, so that no writer meets a file that is read-only. With a file that
+        somebody removed go all its chunks at once, before a new file of that name can be read."""
         with self._file_lock:
             if chunk not in self.have:
                 return
             self._visibility.withdraw()
             self._states.set_state(chunk, MISSING)
-            keeps_inode = not self._states.header.is_published
-            has_moved = False
-            for position in self.manifest.chunks[chunk].positions:
-                if self._files.is_whole(position.file_index):
-                    has_moved |= self._files.reopen(position.file_index, keeps_inode=keeps_inode)
-            if has_moved:
-                self._states.next_generation()
+            lost = self._held_in_gone_files(chunk)
+            self._discard(lost)
+            self._take_names_away([chunk, *lost])
+            if chunk not in lost:
+                self._discard([chunk])
+
+    def _held_in_gone_files(self, chunk: ChunkIndex) -> list[ChunkIndex]:
+        files = {position.file_index for position in self.manifest.chunks[chunk].positions}
+        gone = {file_index for file_index in files if self._files.is_gone(file_index)}
+        return [
+            held
+            for held in list(self.have)
+            if any(place.file_index in gone for place in self.manifest.chunks[held].positions)
+        ]
+
+    def _discard(self, chunks: Iterable[ChunkIndex]) -> None:
+        for chunk in chunks:
+            self._states.set_state(chunk, MISSING)
             with self._condition:
                 self.have.discard(chunk)
                 self._count_positions(chunk, 1)
                 self._tokens.unhold(chunk)
+
+    def _take_names_away(self, chunks: Iterable[ChunkIndex]) -> None:
+        keeps_inode = not self._states.header.is_published
+        has_moved = False
+        for chunk in chunks:
+            for position in self.manifest.chunks[chunk].positions:
+                if self._files.is_whole(position.file_index):
+                    has_moved |= self._files.reopen(position.file_index, keeps_inode=keeps_inode)
+        if has_moved:
+            self._states.next_generation()
 
     def _count_positions(self, chunk: ChunkIndex, change: int) -> None:
         entry = self.manifest.chunks[chunk]

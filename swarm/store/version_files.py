@@ -28,6 +28,10 @@ class VersionFiles(Protocol):
     def is_whole(self, file_index: int) -> bool:
         """The file has its final name."""
 
+    def is_gone(self, file_index: int) -> bool:
+        """Somebody removed the file, so no chunk of it is held any more. Means nothing for a file
+        that was never written."""
+
     def complete(self, file_index: int) -> None:
         """All chunks are verified: give the file its final name, same inode."""
 

@@ -85,6 +85,10 @@ class FleetNode:
         with trio.fail_after(WAIT_S):
             await self._ended.wait()
 
+    def change(self, **changes: object) -> None:
+        """Settings for the next start."""
+        self.settings = replace(self.settings, **changes)  # type: ignore[arg-type]
+
     @property
     def running(self) -> Agent:
         assert self.agent is not None, f"{self.name} does not run"
@@ -156,7 +160,7 @@ class Fleet:
 
     async def pull(self, version: str, directory: Path, **changes: object) -> VersionStatus:
         """As the command does it; raises what ends the command. Without a tracker unless named."""
-        settings = self.node(trackers=(), **changes).settings
+        settings = self.node(**{"trackers": (), **changes}).settings
         self.nodes.pop()
         return await pull(settings, version, directory, watch=lambda *_: None)
 

@@ -22,7 +22,7 @@ def ledger() -> Ledger:
 
 
 def test_verified_bytes_count_for_the_source_of_their_transfer(ledger: Ledger) -> None:
-    ledger.verified(FIRST, VERSION, 100, now=7.0)
+    ledger.verified(FIRST, VERSION, ChunkIndex(0), 100, now=7.0)
     account = ledger.accounts[VERSION]
     assert account.by_source[Source.ORIGIN] == 100
     assert account.by_source[Source.LOCAL] == 100
@@ -32,7 +32,7 @@ def test_verified_bytes_count_for_the_source_of_their_transfer(ledger: Ledger) -
 
 
 def test_the_loser_of_an_end_game_is_waste(ledger: Ledger) -> None:
-    ledger.verified(FIRST, VERSION, 100, now=7.0)
+    ledger.verified(FIRST, VERSION, ChunkIndex(0), 100, now=7.0)
     ledger.duplicate(SECOND, 100)
     account = ledger.accounts[VERSION]
     assert account.wasted_bytes == 100
@@ -55,14 +55,20 @@ def test_a_sample_that_comes_after_the_end_is_ignored(ledger: Ledger) -> None:
 
 
 def test_a_damaged_chunk_leaves_the_account_and_comes_back(ledger: Ledger) -> None:
-    ledger.lost(VERSION, 100)
-    assert ledger.accounts[VERSION].verified_bytes == 0
-    ledger.verified(SECOND, VERSION, 100, now=9.0)
-    assert ledger.accounts[VERSION].verified_bytes == 100
+    """Off the account of whoever gave it, so that none ever falls below nothing."""
+    ledger.verified(FIRST, VERSION, ChunkIndex(0), 100, now=7.0)
+    account = ledger.accounts[VERSION]
+    ledger.lost(VERSION, ChunkIndex(0), 100, now=8.0)
+    ledger.lost(VERSION, ChunkIndex(2), 60, now=8.0)
+    assert account.by_source[Source.ORIGIN] == 0
+    assert account.by_source[Source.LOCAL] == 40
+    assert account.progressed_at == 8.0
+    ledger.verified(SECOND, VERSION, ChunkIndex(0), 100, now=9.0)
+    assert account.by_source[Source.PEER_SAME_ZONE] == 100
 
 
 def test_a_closed_version_is_counted_no_more(ledger: Ledger) -> None:
     ledger.close(VERSION)
-    ledger.verified(FIRST, VERSION, 100, now=9.0)
+    ledger.verified(FIRST, VERSION, ChunkIndex(0), 100, now=9.0)
     ledger.failed(SECOND)
     assert ledger.accounts == {}

@@ -95,3 +95,18 @@ def test_a_link_of_an_earlier_run_serves_unconfirmed(follower: ChannelFollower) 
 def test_other_channels_are_none_of_ours(follower: ChannelFollower) -> None:
     assert not follower.aim(ChannelTarget("canary", NEW, 1))
     assert follower.wanted() == {}
+
+
+def test_a_damaged_version_is_linked_again_when_it_is_whole(
+    follower: ChannelFollower, versions: Versions
+) -> None:
+    follower.adopt("prod", OLD)
+    assert follower.unset() == ()
+    follower.withdrawn(OLD)
+    assert follower.served == {}
+    assert follower.due() == []
+    assert list(follower.wanted()) == [OLD]
+    versions.ready.add(OLD)
+    assert follower.due() == [("prod", OLD, 0)]
+    follower.swapped("prod", OLD, 0)
+    assert follower.due() == []

@@ -36,7 +36,7 @@ from swarm.store.readiness import is_ready
 from swarm.store.verify import verify_directory
 from tests.support.caches import open_cache, open_made, part
 from tests.support.invariants import first_hole, named_files
-from tests.support.versions import MadeVersion, fill, make_version, small_version
+from tests.support.versions import MadeVersion, chunk_list, fill, make_version, small_version
 
 # Names and layout (H1, H2, A7, F5)
 
@@ -322,3 +322,27 @@ assert verify_directory(version.directory, made.manifest) == ()
             check=False,
         )
     assert done.returncode == 0, done.stderr.decode()
+
+
+def test_with_a_removed_file_all_its_chunks_are_lost_at_once(cache: Path) -> None:
+    """Nothing of a new file under the old name may pass for what was held in the old one."""
+    made = small_version()
+    with open_cache(cache) as store:
+        version = open_made(store, made)
+        fill(version, made)
+        version.publish_ready()
+        Path(version.directory, "model-1.safetensors").unlink()
+        index = [entry.path for entry in made.manifest.files].index("model-1.safetensors")
+        inside = [
+            chunk
+            for chunk in chunk_list(made)
+            if any(p.file_index == index for p in made.manifest.chunks[chunk].positions)
+        ]
+        assert not version.verify_chunk(inside[0])
+        assert not version.is_ready
+        assert not set(inside) & set(version.have)
+        assert len(version.have) == len(made.chunks) - len(inside)
+        fill(version, made)
+        version.publish_ready()
+        assert verify_directory(version.directory, made.manifest) == ()
+        version.close()
