@@ -70,6 +70,13 @@ class OriginClient:
         # When a chunk was last verified; the start before the first.
         self._verified_at = float("-inf")
 
+    async def prepare(self) -> None:
+        """See `Origin.prepare`; what it finds wrong is left to the first read to say."""
+        try:
+            await self.origin.prepare()
+        except SwarmError:
+            return
+
     async def fetch_manifest(self, version: VersionId) -> bytes:
         """The manifest's bytes, with the right digest. Raises NotFoundError, OriginError,
         IntegrityError, AuthError."""

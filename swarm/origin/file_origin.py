@@ -114,6 +114,9 @@ class FileOrigin:
             unfinished.unlink(missing_ok=True)
         return await trio.to_thread.run_sync(self._stat, key)
 
+    async def prepare(self) -> None:
+        return
+
     async def aclose(self) -> None:
         await trio.lowlevel.checkpoint()
 

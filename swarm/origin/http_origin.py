@@ -114,6 +114,9 @@ class HttpOrigin:
     ) -> ObjectInfo:
         raise self._read_only()
 
+    async def prepare(self) -> None:
+        return
+
     async def aclose(self) -> None:
         await self._exchange.aclose()
 

@@ -137,6 +137,11 @@ class Origin(Protocol):
         bytes than it was given) and whatever `source` raises.
         """
 
+    async def prepare(self) -> None:
+        """Load what the first request would have to (libraries, credentials, certificates), so
+        that a cold start does not pay for it when every node is busy. Raises what that request
+        would raise; calling it is never needed."""
+
     async def aclose(self) -> None:
         """Close connections; no request may be in flight."""
 

@@ -142,6 +142,9 @@ class S3Origin:
             await upload.run()
         return await self._check_stored(key, source.size)
 
+    async def prepare(self) -> None:
+        await self._session.prepare()
+
     async def aclose(self) -> None:
         await self._session.aclose()
 

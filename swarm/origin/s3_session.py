@@ -62,6 +62,13 @@ class S3Session:
         assert self._exchange is not None
         return self._exchange
 
+    async def prepare(self) -> None:
+        """Open the exchange and sign once; raises AuthError."""
+        await self.exchange()
+        if not self.settings.is_anonymous:
+            triple = await self._credentials.current()
+            self._request("GET", "", "", {}, 0, triple)
+
     async def send(
         self,
         method: str,

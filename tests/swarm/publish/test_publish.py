@@ -341,6 +341,9 @@ class AlteringOrigin:
     async def put_document(self, key: str, payload: bytes, *, is_create_only: bool = False) -> None:
         await self._store.origin.put_document(key, payload, is_create_only=is_create_only)
 
+    async def prepare(self) -> None:
+        await self._store.origin.prepare()
+
     async def aclose(self) -> None:
         await self._store.origin.aclose()
 
