@@ -69,6 +69,8 @@ class Agent:
             settings.channels, is_ready=lambda version: self.shelf.is_ready(version)
         )
         self.session: TrackerSession | None = None
+        # References asked for that name no version yet, with the reason.
+        self.unresolved: dict[str, str] = {}
         # Where channels are swapped; None where no directory can show a version (memory).
         self._links = links
         self._origin = origin

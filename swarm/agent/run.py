@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 WATCH_INTERVAL_S = 0.25
 """Between two looks at a running pull: a live bar moves four times a second."""
 RESOLVE_RETRY_S = 2.0
-"""Between two attempts to resolve a name while no tracker answers."""
+"""Between two attempts to resolve a name while no tracker answers, or none knows it."""
 
 Watcher = Callable[[Agent, VersionStatus | None, str], None]
 """Hears of progress: the agent, the version's status (None before its manifest is here) and the
@@ -59,10 +59,12 @@ async def run_agent(settings: AgentSettings, *, on_start: Callable[[Agent], None
     try:
         async with _built(settings, store) as agent, serving(agent), trio.open_nursery() as nursery:
             on_start(agent)
-            await nursery.start(serve_local_api, agent)
+            # Before anybody can ask: an agent that wants nothing yet would call itself ready.
             _adopt_from_cache(agent, store)
             for reference in settings.versions:
+                agent.unresolved[reference] = "the tracker was not asked yet"
                 nursery.start_soon(_want_reference, agent, reference)
+            await nursery.start(serve_local_api, agent)
             await trio.sleep_forever()
     finally:
         store.close()
@@ -184,15 +186,18 @@ def _adopt_from_cache(agent: Agent, store: DiskStore) -> None:
 
 
 async def _want_reference(agent: Agent, reference: str) -> None:
-    """Resolve `--version` once, as soon as the tracker answers, and fetch it."""
+    """Resolve `--version` once, as soon as the tracker knows it, and fetch it."""
     while True:
         try:
             version, _ = await _resolve(agent.settings, reference)
-        except TrackerError as error:
-            logger.warning("version %s: %s", reference, error.message)
+        except (TrackerError, NotFoundError, AuthError) as error:
+            if agent.unresolved[reference] != error.message:
+                logger.warning("version %s: %s", reference, error.message)
+            agent.unresolved[reference] = error.message
             await trio.sleep(RESOLVE_RETRY_S)
         else:
             agent.want(version)
+            del agent.unresolved[reference]
             return
 
 

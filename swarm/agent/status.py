@@ -111,6 +111,7 @@ def unready_reasons(agent: Agent) -> list[str]:
         if channel not in agent.follower.served and channel not in agent.follower.unset()
     ]
     reasons += [f"channel {channel} is not set" for channel in agent.follower.unset()]
+    reasons += [f"version {name}: {reason}" for name, reason in agent.unresolved.items()]
     reasons += [
         f"version {version.hex()[:12]}: {waiting_reason(agent, version)}"
         for version in agent.shelf.wanted

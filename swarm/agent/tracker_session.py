@@ -3,7 +3,7 @@ in.
 
 Reports are sequential, so that (generation, sequence) orders them; whatever a report carried stays
 pending until it was answered, so a lost reply costs a repeat and never a fact. The first failure of
-a tracker is nothing (downloads go on with the neighbours known); `LOST_AFTER_S` without any answer
+a tracker is nothing (downloads go on with the neighbours known); `LOST_AFTER_S` of nothing else
 makes it a `TrackerLost` for policy."""
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from swarm.protocol.tracker_api import (
 
 logger = logging.getLogger(__name__)
 
-LOST_AFTER_S = 10.0
-"""Two report intervals: one lost report is not an outage."""
+LOST_AFTER_S = 3.0
+"""Of failing calls: a tracker that is only restarted answers by then, and in a fleet that waits
+longer nothing is read from the origin meanwhile."""
 RETRY_S_MIN = 0.2
 RETRY_S_MAX = 5.0
 """Back-off between failed calls, doubled each time, with full jitter; the upper end is the normal
@@ -98,7 +99,8 @@ class TrackerSession:
         self._unreachable: dict[NodeId, None] = {}
         self._wake = trio.Event()
         self._listen_scope: trio.CancelScope | None = None
-        self._answered_at = trio.current_time()
+        # Since when every call has failed; None while they do not.
+        self._failing_since: float | None = None
         self.is_lost = False
         # The last failure, in words; "" while the tracker answers.
         self.failure = ""
@@ -226,7 +228,7 @@ class TrackerSession:
         )
 
     def _answered(self) -> None:
-        self._answered_at = trio.current_time()
+        self._failing_since = None
         if self.failure:
             logger.info("tracker answers again")
             self.failure = ""
@@ -238,7 +240,9 @@ class TrackerSession:
         if not self.failure:
             logger.warning("tracker: %s", error.message)
         self.failure = error.message
-        is_silent = trio.current_time() - self._answered_at > LOST_AFTER_S
+        now = trio.current_time()
+        self._failing_since = self._failing_since or now
+        is_silent = now - self._failing_since >= LOST_AFTER_S
         if not self.is_lost and (is_silent or isinstance(error, AuthError)):
             self.is_lost = True
             self._on_lost()
