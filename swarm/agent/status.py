@@ -97,7 +97,10 @@ def _source_wanted(agent: Agent) -> str:
     peers = agent.neighbour_count
     wanted = f"a free slot or an announcement at {peers} neighbour(s)" if peers else "a neighbour"
     if agent.session is None:
-        return wanted
+        turn = "a turn at the origin"
+        if not agent.settings.origin:
+            return wanted
+        return f"{wanted} or {turn}" if peers or agent.settings.peers else turn
     if agent.session.is_lost:
         return f"{wanted} (the tracker does not answer: {agent.session.failure})"
     return f"{wanted} or an origin lease"

@@ -3,6 +3,7 @@ after every case, whatever happened in it."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from tests.support.cluster import Cluster, running_cluster
 from tests.support.fleet import Fleet, running_fleet
 from tests.support.invariants import assert_case_invariants
-from tests.support.seaweed import SECRET_KEY, SeaweedServer, running_seaweed
+from tests.support.seaweed import NEXT_SECRET_KEY, SECRET_KEY, SeaweedServer, running_seaweed
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +39,7 @@ def invariants(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Non
     caplog.set_level("DEBUG", logger="swarm")
     yield
     keys = [file.read_text().strip().rpartition(":")[2] for file in tmp_path.glob("*.key")]
-    assert_case_invariants(tmp_path, [SECRET_KEY, *keys], caplog.text)
+    assert_case_invariants(tmp_path, [SECRET_KEY, NEXT_SECRET_KEY, *keys], caplog.text)
 
 
 @pytest.fixture
@@ -60,3 +61,15 @@ async def fleet_alone(invariants: None, tmp_path: Path) -> AsyncIterator[Fleet]:
     """The same with no tracker running yet."""
     async with running_fleet(tmp_path, has_tracker=False) as running:
         yield running
+
+
+@pytest.fixture
+def silent_url() -> Iterator[str]:
+    """The URL of an address that answers no SYN."""
+    with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for filler in (first, second):
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"

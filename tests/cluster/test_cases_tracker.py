@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,18 +16,6 @@ from tests.support.models import M1, M8, write_model
 pytestmark = pytest.mark.cluster
 
 CHANNEL = "production"
-
-
-@pytest.fixture
-def silent_url() -> Iterator[str]:
-    """A tracker's address that answers no SYN."""
-    with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-        for filler in (first, second):
-            filler.setblocking(False)
-            filler.connect_ex(listener.getsockname())
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 def bytes_held(fleet: Fleet) -> int:

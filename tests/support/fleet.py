@@ -31,8 +31,8 @@ from swarm.origin.origin import OriginSettings, open_origin
 from swarm.protocol.ids import Address, VersionId
 from swarm.publish.publish import publish
 from swarm.publish.record import PublishOptions, PublishResult
-from tests.support.cluster import LOOPBACK, TRACKER, Service
-from tests.support.command_line import environment
+from tests.support.cluster import LOOPBACK, TRACKER, AgentService, Service
+from tests.support.command_line import SWARM, environment
 from tests.support.served_directory import ServedDirectory, serve_directory
 
 CHUNK_BYTES = 64 * 1024
@@ -134,6 +134,8 @@ class Fleet:
     tracker_url: str
     cluster_key: bytes
     nodes: list[FleetNode] = field(default_factory=list)
+    # Agents that are processes; ended with the fleet.
+    processes: list[AgentService] = field(default_factory=list)
 
     def node(self, **changes: object) -> FleetNode:
         """A further node with an empty cache, not started. `changes` are of `AgentSettings`."""
@@ -150,6 +152,26 @@ class Fleet:
         made = FleetNode(name, replace(settings, **changes), self)  # type: ignore[arg-type]
         self.nodes.append(made)
         return made
+
+    def process(self, *flags: str) -> AgentService:
+        """A `swarm agent` with an empty cache, not started; for what a signal does."""
+        name = f"agent{len(self.processes)}"
+        cache, place = self.directory / "nodes" / name, self.directory / f"{name}.sock"
+        argv = (
+            *SWARM, "agent", "--origin", self.served.url, "--cache", str(cache),
+            "--socket", str(place), "--listen", f"{LOOPBACK}:0", *flags,
+        )  # fmt: skip
+        log = self.directory / f"{name}.log"
+        made = AgentService(name, argv, environment(), log, cache=cache, socket=place)
+        self.processes.append(made)
+        return made
+
+    @property
+    def tracker_flags(self) -> tuple[str, ...]:
+        return (
+            "--tracker", self.tracker_url,
+            "--cluster-key-file", str(self.directory / "cluster.key"),
+        )  # fmt: skip
 
     async def start(self, count: int, **changes: object) -> list[FleetNode]:
         """`count` further nodes that run."""
@@ -251,10 +273,13 @@ async def running_fleet(directory: Path, *, has_tracker: bool = True) -> AsyncIt
         environment=environment(),
         log=directory / "tracker.log",
     )  # fmt: skip
+    processes: list[AgentService] = []
     try:
         async with trio.open_nursery() as nursery:
             served = await serve_directory(directory / "origin", nursery)
-            fleet = Fleet(directory, nursery, served, tracker, f"http://{listen}", key)
+            fleet = Fleet(
+                directory, nursery, served, tracker, f"http://{listen}", key, processes=processes
+            )
             if has_tracker:
                 await fleet.start_tracker()
             yield fleet
@@ -264,7 +289,9 @@ async def running_fleet(directory: Path, *, has_tracker: bool = True) -> AsyncIt
                         stopping.start_soon(node.stop)
             nursery.cancel_scope.cancel()
     finally:
-        if tracker.is_running:
-            tracker.kill()
-    if tracker.log.exists():
-        assert "Traceback" not in tracker.log.read_text(), tracker.log_tail()
+        services = [tracker, *processes]
+        for service in services:
+            if service.is_running:
+                service.kill()
+    for service in services:
+        assert not service.log.exists() or "Traceback" not in service.log.read_text()

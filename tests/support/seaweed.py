@@ -29,6 +29,8 @@ from tests.support import requirements
 
 ACCESS_KEY = "AKIDSWARMTESTS"
 SECRET_KEY = "canary-secret-of-the-test-server"
+NEXT_ACCESS_KEY = "AKIDSWARMTESTSNEXT"  # The same user's, for when the first are said to expire.
+NEXT_SECRET_KEY = "next-canary-secret-of-the-test-server"
 REGION = "us-east-1"
 
 START_TIMEOUT_S = 60.0  # Seen: 4 s on an idle machine.
@@ -87,9 +89,12 @@ def running_seaweed(directory: Path) -> Iterator[SeaweedServer]:
 
 def _launch(directory: Path) -> SeaweedServer:
     (directory / "data").mkdir(parents=True)
-    credentials = {"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}
+    credentials = [
+        {"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY},
+        {"accessKey": NEXT_ACCESS_KEY, "secretKey": NEXT_SECRET_KEY},
+    ]
     actions = ["Admin", "Read", "Write", "List", "Tagging"]
-    identity = {"name": "tests", "credentials": [credentials], "actions": actions}
+    identity = {"name": "tests", "credentials": credentials, "actions": actions}
     config = directory / "s3.json"
     config.write_text(json.dumps({"identities": [identity]}))
     ports = dict(zip(PORT_NAMES, _free_ports(len(PORT_NAMES)), strict=True))
