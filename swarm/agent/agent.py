@@ -33,7 +33,7 @@ from swarm.errors import NotFoundError, SwarmError, TrackerError
 from swarm.policy import commands as order
 from swarm.policy import events as fact
 from swarm.policy.node import Node
-from swarm.protocol.ids import Address, Identity, NodeId, VersionId
+from swarm.protocol.ids import Address, ChunkIndex, Identity, NodeId, VersionId
 from swarm.protocol.messages import DocumentKind, PeerInfo
 from swarm.protocol.tracker_api import ListenReply
 from swarm.store.channels import ChannelLinks
@@ -86,7 +86,11 @@ class Agent:
         node = Node(policy, identity.node_id, self._rng)
         self.decider = Decider(node, observe=self._observe, execute=self._execute)
         self.shelf = Shelf(
-            store, sources=self._manifest_sources(), on_open=self._opened, on_ready=self._is_ready
+            store,
+            sources=self._manifest_sources(),
+            on_open=self._opened,
+            on_ready=self._is_ready,
+            on_lost=self._lost,
         )
         self.network = PeerNetwork(
             identity=identity,
@@ -284,7 +288,7 @@ class Agent:
                 if self.session is not None:
                     self.session.unreachable(command.peer)
             case order.HashAgain():
-                self._nursery.start_soon(self._hash_again, command)
+                self._nursery.start_soon(self.shelf.hash_again, command.version, command.chunk)
             case (
                 order.ConnectPeer()
                 | order.DisconnectPeer()
@@ -307,17 +311,15 @@ class Agent:
         sender = str(peer.address) if peer is not None else command.peer.hex()
         return Transfer(command.version, command.chunk, source, sender)
 
-    async def _hash_again(self, command: order.HashAgain) -> None:
-        version = command.version
-        lost = await self.shelf.hash_again(version, command.chunk)
+    def _lost(self, held: HeldVersion, lost: tuple[ChunkIndex, ...]) -> None:
         for chunk in lost:
-            length = self.shelf.held[version].manifest.lengths[chunk]
-            self.ledger.lost(version, chunk, length, trio.current_time())
-            self.decider.emit(fact.ChunkDamaged(version, chunk))
-        if lost:
-            self.follower.withdrawn(version)
-            if self.session is not None:
-                self.session.poke()
+            length = held.manifest.lengths[chunk]
+            self.ledger.lost(held.version, chunk, length, trio.current_time())
+            self.decider.emit(fact.ChunkDamaged(held.version, chunk))
+        if not held.is_ready:
+            self.follower.withdrawn(held.version)
+        if self.session is not None:
+            self.session.poke()
 
     async def _sample_forever(self) -> None:
         while True:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
@@ -34,11 +35,14 @@ class Shelf:
         sources: list[ManifestSource],
         on_open: Callable[[HeldVersion], None],
         on_ready: Callable[[HeldVersion], None],
+        on_lost: Callable[[HeldVersion, tuple[ChunkIndex, ...]], None],
     ) -> None:
+        """`on_lost` hears of chunks that are not held any more; of none when only READY is gone."""
         self._store = store
         self._sources = sources
         self._on_open = on_open
         self._on_ready = on_ready
+        self._on_lost = on_lost
         self.held: dict[VersionId, HeldVersion] = {}
         # The same versions' stores: what the peer network reads and writes.
         self.stores: dict[VersionId, VersionStore] = {}
@@ -124,43 +128,59 @@ class Shelf:
         return held
 
     async def _finish(self, held: HeldVersion) -> None:
-        """READY at once, DURABLE when the disk has it."""
-        name = held.version.hex()[:12]
-        try:
+        """READY at once, DURABLE when the disk has it. After a failure of our own disk (full, or a
+        flush that lost pages) all is read again and tried again."""
+        while True:
+            try:
+                if await self._make_ready(held):
+                    await trio.to_thread.run_sync(held.store.make_durable, abandon_on_cancel=True)
+                return
+            except SwarmError as error:
+                self._note(held.version, error)
+                self._tell_lost(held, ())
+            finally:
+                held.durable.set()
+            await trio.sleep(OPEN_RETRY_S)
+            await self._look_at(held, _lost_chunks_of_all)
+
+    async def _make_ready(self, held: HeldVersion) -> bool:
+        """False if it is not whole any more: damage may have been found meanwhile."""
+        async with self._hashing:
+            if not (held.is_whole and held.store.have.is_full):
+                return False
             if not held.is_ready:
                 await trio.to_thread.run_sync(held.store.publish_ready)
                 held.is_ready = True
-            self.problems.pop(held.version, None)
-            logger.info("version %s is ready", name)
-            held.ready.set()
-            self._on_ready(held)
-            await trio.to_thread.run_sync(held.store.make_durable, abandon_on_cancel=True)
-        except SwarmError as error:
-            logger.error("version %s: %s", name, error.message)
-            self.problems[held.version] = error
-            held.is_ready = held.store.is_ready
-        finally:
-            held.durable.set()
+        self.problems.pop(held.version, None)
+        logger.info("version %s is ready", held.version.hex()[:12])
+        held.ready.set()
+        self._on_ready(held)
+        return True
 
-    async def hash_again(self, version: VersionId, chunk: ChunkIndex) -> tuple[ChunkIndex, ...]:
+    async def hash_again(self, version: VersionId, chunk: ChunkIndex) -> None:
         """Re-read a held chunk and, if it has lost its digest or its file, all others of its
-        files: a disk seldom loses one chunk. Returns those that are not held any more."""
+        files: a disk seldom loses one chunk."""
         held = self.held.get(version)
-        if held is None:
-            return ()
+        if held is not None:
+            await self._look_at(held, partial(_lost_chunks, chunk=chunk))
+
+    async def _look_at(
+        self, held: HeldVersion, find_lost: Callable[[VersionStore], list[ChunkIndex]]
+    ) -> None:
         async with self._hashing:
             try:
-                found = await trio.to_thread.run_sync(_lost_chunks, held.store, chunk)
+                found = await trio.to_thread.run_sync(find_lost, held.store)
             except SwarmError as error:
-                self._note(version, error)
-                return ()
+                self._note(held.version, error)
+                return
+        lost = tuple(chunk for chunk in found if held.drop(chunk))
+        if lost:
+            logger.warning("version %s: %d chunks are damaged", held.version.hex()[:12], len(lost))
+            self._tell_lost(held, lost)
+
+    def _tell_lost(self, held: HeldVersion, lost: tuple[ChunkIndex, ...]) -> None:
         held.is_ready = held.store.is_ready
-        lost_chunks = tuple(lost for lost in found if held.drop(lost))
-        if lost_chunks:
-            logger.warning(
-                "version %s: %d chunks are damaged", version.hex()[:12], len(lost_chunks)
-            )
-        return lost_chunks
+        self._on_lost(held, lost)
 
     async def close(self) -> None:
         for held in self.held.values():
@@ -170,7 +190,7 @@ class Shelf:
 
 
 def _lost_chunks(store: VersionStore, chunk: ChunkIndex) -> list[ChunkIndex]:
-    """See `hash_again`; runs in a worker thread."""
+    """See `Shelf.hash_again`; runs in a worker thread."""
     if chunk not in store.have:
         return []  # Lost already, and told.
     files = _files_of(store, chunk)
@@ -179,6 +199,14 @@ def _lost_chunks(store: VersionStore, chunk: ChunkIndex) -> list[ChunkIndex]:
         for suspect in suspects:
             store.verify_chunk(suspect)
     return [suspect for suspect in suspects if suspect not in store.have]
+
+
+def _lost_chunks_of_all(store: VersionStore) -> list[ChunkIndex]:
+    """Reads everything; runs in a worker thread."""
+    held = list(store.have)
+    for chunk in held:
+        store.verify_chunk(chunk)
+    return [chunk for chunk in held if chunk not in store.have]
 
 
 def _files_of(store: VersionStore, chunk: ChunkIndex) -> set[int]:

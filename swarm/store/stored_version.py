@@ -73,8 +73,10 @@ class StoredVersion:
         self._missing = [0] * len(manifest.files)
         # A flush failed: what the page cache holds may not be what the disk has.
         self._is_suspect = False
-        # A thread is in `make_durable`; it uses the parts until it returns.
-        self._is_flushing = False
+        # Threads in `make_durable`; they use the parts until they return.
+        self._flush_count = 0
+        # How often READY was taken back: what was flushed before that is not all there is.
+        self._withdrawn_count = 0
         self.is_closed = False
         for chunk in range(len(manifest.chunks)):
             if chunk not in self.have:
@@ -146,24 +148,26 @@ class StoredVersion:
         with self._condition:
             if self.is_closed or self._visibility.is_durable:
                 return
-            self._is_flushing = True
+            self._flush_count += 1
         try:
             self._flush()
         finally:
             with self._condition:
-                self._is_flushing = False
-                is_left_to_us = self.is_closed
+                self._flush_count -= 1
+                is_left_to_us = self.is_closed and not self._flush_count
             if is_left_to_us:
                 self._close_parts()
 
     def _flush(self) -> None:
+        withdrawn_count = self._withdrawn_count
         try:
             with faults_of(self._files.path):
                 self._files.sync()
                 self._states.sync()
                 with self._file_lock:
-                    # Damage may have been found meanwhile, or another agent have come.
-                    if self.is_ready and not self.is_closed:
+                    # Damage may have been found and repaired meanwhile, or another agent have come.
+                    is_same = self._withdrawn_count == withdrawn_count
+                    if self.is_ready and is_same and not self.is_closed:
                         self._visibility.mark_durable()
         except SwarmError:
             self._is_suspect = True
@@ -178,7 +182,7 @@ class StoredVersion:
         with self._condition:
             assert not self.is_closed
             self.is_closed = True
-            if self._is_flushing:
+            if self._flush_count:
                 return
         self._close_parts()
 
@@ -235,6 +239,7 @@ class StoredVersion:
         with self._file_lock:
             if chunk not in self.have:
                 return
+            self._withdrawn_count += 1
             self._visibility.withdraw()
             self._states.set_state(chunk, MISSING)
             lost = self._held_in_gone_files(chunk)

@@ -34,7 +34,7 @@ from swarm.store.disk import DiskStore
 from swarm.store.faults import free_bytes
 from swarm.store.readiness import is_ready
 from swarm.store.verify import verify_directory
-from tests.support.caches import open_cache, open_made, part
+from tests.support.caches import open_cache, open_made, part, rot
 from tests.support.invariants import first_hole, named_files
 from tests.support.versions import MadeVersion, chunk_list, fill, make_version, small_version
 
@@ -345,4 +345,33 @@ def test_with_a_removed_file_all_its_chunks_are_lost_at_once(cache: Path) -> Non
         fill(version, made)
         version.publish_ready()
         assert verify_directory(version.directory, made.manifest) == ()
+        version.close()
+
+
+def test_a_repair_during_a_flush_is_not_called_durable(
+    cache: Path, made: MadeVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was flushed before a chunk was written anew does not speak for that chunk."""
+    with open_cache(cache) as store:
+        version = open_made(store, made)
+        fill(version, made)
+        version.publish_ready()
+        sync = version._files.sync
+
+        def repaired_after_sync() -> None:
+            sync()
+            rot(Path(version.directory, "model-1.safetensors"), 70_000)
+            lost = [chunk for chunk in list(version.have) if not version.verify_chunk(chunk)]
+            assert lost
+            fill(version, made)
+            version.publish_ready()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(version._files, "sync", repaired_after_sync)
+            version.make_durable()
+        durable = Path(version.directory, ".swarm", "DURABLE")
+        assert version.is_ready
+        assert not durable.exists()
+        version.make_durable()
+        assert durable.exists()
         version.close()
