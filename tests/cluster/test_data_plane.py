@@ -8,8 +8,6 @@ import sys
 
 import pytest
 
-pytest.importorskip("libtorrent", reason="the comparison needs libtorrent (extra: bench)")
-
 
 @pytest.mark.cluster
 def test_both_systems_move_a_file_and_are_reported() -> None:
