@@ -51,13 +51,16 @@ class Interrupts:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Handle the signals inside; the former handlers come back afterwards."""
+        """Handle the signals inside; the former handlers come back afterwards, unless one came."""
         former = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         try:
             yield
         finally:
+            # Once one came, the process only ends: a further one must not change its exit code,
+            # neither here nor while the interpreter finishes, where no handler of ours runs.
+            is_ending = self.received is not None
             for number, handler in former.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_IGN if is_ending else handler)
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def run(self, main: Callable[[], Awaitable[T]], *, grace_s: float = GRACE_S) -> T:
