@@ -322,17 +322,15 @@ class Agent:
             self.session.poke()
 
     async def _sample_forever(self) -> None:
+        moved = (0, 0)
         while True:
             await trio.sleep(SAMPLE_INTERVAL_S)
             received = list(self.network.sample())
             if self.fetches is not None:
                 received.extend(self.fetches.received.items())
-            if received or self.ledger.live:
-                self.decider.emit(
-                    fact.ProgressSampled(
-                        tuple(received), self.network.bytes_in, self.network.bytes_out
-                    )
-                )
+            before, moved = moved, (self.network.bytes_in, self.network.bytes_out)
+            if received or moved != before:
+                self.decider.emit(fact.ProgressSampled(tuple(received), *moved))
 
     # ---- the tracker
 

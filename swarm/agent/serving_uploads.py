@@ -200,6 +200,7 @@ class ServingUploads:
         waiting, upload.waiting = upload.waiting, []
         for link, request in waiting:
             if isinstance(answer, StartUpload):
+                link.pace(answer.pace_bytes_per_s // upload.stripes)
                 self._serve(link, request, upload)
             else:
                 refusal = Refuse(

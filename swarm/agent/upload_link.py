@@ -25,6 +25,7 @@ from typing import assert_never
 
 import trio
 
+from swarm.agent import sockets
 from swarm.agent.frame_stream import LINK_FAULTS, FrameStream, LinkClosedError, run_until_fault
 from swarm.agent.network_settings import PAYLOAD_RATE_MIN, NetworkSettings
 from swarm.agent.outgoing_part import SLICE_BYTES, OutgoingPart
@@ -126,6 +127,7 @@ class UploadLink:
         # Set while the sending task sleeps for want of work.
         self._sleep: trio.Event | None = None
         self._pause: _Pause | None = None
+        self._paced = sockets.NO_PACE
         # TCP_NOTSENT_LOWAT is set: a chunk's end waits for its bytes to leave.
         self._is_draining = False
 
@@ -134,6 +136,13 @@ class UploadLink:
     def send_part(self, pending: PendingPart) -> None:
         self._queue.append(pending)
         self._kick()
+
+    def pace(self, bytes_per_s: int) -> None:
+        """Send no faster from now on; 0 means no limit. The kernel spaces the segments itself."""
+        wanted = bytes_per_s or sockets.NO_PACE
+        if not 0.8 * self._paced <= wanted <= 1.25 * self._paced:
+            self._paced = wanted
+            sockets.set_pace(self._stream.sock, wanted)
 
     def send_frame(self, message: Message) -> None:
         if len(self._queue) >= UNSENT_FRAMES_MAX:

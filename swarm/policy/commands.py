@@ -122,6 +122,9 @@ class StartUpload:
     session: SessionId
     version: VersionId
     chunk: ChunkIndex
+    # Bytes/s that it may take at most, whatever the congestion control makes of the path; 0: no
+    # limit.
+    pace_bytes_per_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,7 @@ class Node:
     def _progress_sampled(self, event: ProgressSampled, now: float) -> None:
         is_busy = bool(self._table.live) or self._uploads.active_count > 0
         self._nic.sample(event.bytes_in, event.bytes_out, is_busy=is_busy, now=now)
+        self._uploads.sampled(event.bytes_out, now)
         self._requests.sample(event.received, now)
         self._retune()
         self._requests.wake(now)
