@@ -19,8 +19,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from swarm.errors import AuthError, UsageError
-from swarm.protocol.keys import KeyKind, parse_key
+from swarm.errors import UsageError
+from swarm.protocol.keys import (
+    KEY_FILE_BYTES_MAX,
+    KeyKind,
+    check_key_mode,
+    parse_key,
+    unreadable_key,
+)
 
 Value: TypeAlias = "str | bool | list[str]"
 
@@ -49,8 +55,6 @@ _PREFIX = "SWARM_"
 _KUBERNETES_SERVICE = re.compile(
     r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
-_KEY_FILE_BYTES_MAX = 4096
-"""A key file is one line of about 90 bytes; of another file no more is read than this."""
 
 
 def variable(name: str) -> str:
@@ -98,35 +102,20 @@ def read_config(path: Path) -> dict[str, Value]:
 
 def read_key(path: Path, kind: KeyKind) -> bytes:
     """The 32 bytes of a key file; raises AuthError where the file cannot be read or others can
-    read it, UsageError where it holds no such key.
-
-    The group may read a file that is not ours: that is how a secret volume hands a key to a
-    process without root. The mode is read from the open file, so that what was checked is what is
-    used.
-    """
-    what = f"{kind.value} key file"
+    read it, UsageError where it holds no such key. The mode is read from the open file, so that
+    what was checked is what is used."""
+    source = str(path)
     try:
         # Without O_NONBLOCK a FIFO in the file's place would hold us for ever.
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-            _check_mode(os.fstat(file.fileno()), path, what)
-            raw = file.read(_KEY_FILE_BYTES_MAX)
+            status = os.fstat(file.fileno())
+            raw = file.read(KEY_FILE_BYTES_MAX)
     except OSError as error:
-        raise AuthError(
-            f"cannot read the {what} {path}: {error.strerror}",
-            object_name=str(path),
-            hint="name the file that `swarm keys new` wrote",
-        ) from error
-    return parse_key(kind, raw.decode("ascii", errors="replace"), source=str(path))
-
-
-def _check_mode(status: os.stat_result, path: Path, what: str) -> None:
-    forbidden = 0o077 if status.st_uid == os.geteuid() else 0o037
-    if status.st_mode & forbidden:
-        raise AuthError(
-            f"the {what} {path} has mode {status.st_mode & 0o7777:04o}: others can use it",
-            object_name=str(path),
-            hint=f"chmod 600 {path}",
-        )
+        raise unreadable_key(kind, source, str(error.strerror)) from error
+    check_key_mode(
+        kind, mode=status.st_mode, owner=status.st_uid, reader=os.geteuid(), source=source
+    )
+    return parse_key(kind, raw.decode("ascii", errors="replace"), source=source)
 
 
 def _checked(name: str, raw: object, path: Path) -> Value:

@@ -1,19 +1,22 @@
 """Key files as text: one line ``swarm-KIND-key:1:<64 hex>``.
 
 The kind stands in the line so that a key of one kind is not taken for another; the number allows
-another format later. Only the text is handled here; reading the file and judging its mode is the
-configuration's work. No message here or raised from here repeats any digit of a key.
+another format later. What makes a file safe to read is decided here, for agents and tracker alike;
+opening it is the work of either's configuration. No message here or raised from here repeats any
+digit of a key.
 """
 
 from __future__ import annotations
 
 import enum
 
-from swarm.errors import UsageError
+from swarm.errors import AuthError, UsageError
 
 KEY_BYTES = 32
 """The size of a BLAKE3 key."""
 KEY_FORMAT = 1
+KEY_FILE_BYTES_MAX = 4096
+"""A key file is one line of about 90 bytes; of another file no more is read than this."""
 
 
 class KeyKind(enum.Enum):
@@ -48,6 +51,31 @@ def parse_key(kind: KeyKind, text: str, *, source: str) -> bytes:
             object_name=source,
         )
     return _key_of(digits, source)
+
+
+def unreadable_key(kind: KeyKind, source: str, reason: str) -> AuthError:
+    """The error for a key file that cannot be opened."""
+    return AuthError(
+        f"cannot read the {kind.value} key file {source}: {reason}",
+        object_name=source,
+        hint="name the file that `swarm keys new` wrote",
+    )
+
+
+def check_key_mode(kind: KeyKind, *, mode: int, owner: int, reader: int, source: str) -> None:
+    """Refuse a key file that others can use; raises AuthError. `mode` as in stat, `owner` and
+    `reader` are user ids.
+
+    The group may read a file that is not ours: that is how a secret volume hands a key to a
+    process without root.
+    """
+    forbidden = 0o077 if owner == reader else 0o037
+    if mode & forbidden:
+        raise AuthError(
+            f"the {kind.value} key file {source} has mode {mode & 0o7777:04o}: others can use it",
+            object_name=source,
+            hint=f"chmod 600 {source}",
+        )
 
 
 def _key_of(digits: str, source: str) -> bytes:
