@@ -7,19 +7,17 @@ the commonest complaint about every comparable tool."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import trio
 
 from swarm.agent.accounting import Source
+from swarm.http.messages import Json
 from swarm.protocol.ids import VersionId
 
 if TYPE_CHECKING:
     from swarm.agent.agent import Agent
-
-Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
 
 @dataclass(frozen=True, slots=True)

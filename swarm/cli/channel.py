@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from swarm.cli.options import common, tracker_options
-from swarm.cli.output import Json, emit, table
+from swarm.cli.output import emit, table
 from swarm.cli.times import shown_time
 from swarm.cli.tracker_access import ask_tracker, caller_name
+from swarm.http.messages import Json
 from swarm.protocol.tracker_api import ChannelChange, ChannelTarget
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from swarm.cli.output import Json, table
+from swarm.cli.output import table
 from swarm.cli.progress import SOURCE_WORDS
+from swarm.http.messages import Json
 from swarm.units import format_duration, format_size
 
 

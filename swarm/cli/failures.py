@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import click
 
 from swarm.cli.interrupts import Interrupted
-from swarm.cli.output import Json, one_line
+from swarm.cli.output import one_line
 from swarm.errors import SwarmError, UsageError
+from swarm.http.messages import Json
 
 INTERRUPTED = "E_INTERRUPTED"
 _URL = re.compile(

@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from swarm.cli.output import Json, one_line
+from swarm.cli.output import one_line
+from swarm.http.messages import Json
 from swarm.units import format_duration, format_rate, format_size
 
 RATE_WINDOW_S = 10.0

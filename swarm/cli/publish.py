@@ -9,11 +9,12 @@ import click
 
 from swarm.cli.interrupts import Interrupts
 from swarm.cli.options import common, progress_option, setting, together, tracker_options
-from swarm.cli.output import Json, emit, note, one_line, warn
+from swarm.cli.output import emit, note, one_line, warn
 from swarm.cli.progress import TransferProgress
 from swarm.cli.progress_printer import open_printer
 from swarm.cli.tracker_access import caller_name, open_tracker
 from swarm.errors import SwarmError, UsageError
+from swarm.http.messages import Json
 from swarm.units import format_duration, format_size, parse_size
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from swarm.cli.agent_options import agent_options, agent_settings
 from swarm.cli.interrupts import Interrupts
 from swarm.cli.logs import start_logging
 from swarm.cli.options import common, progress_option, setting, together
-from swarm.cli.output import Json, emit
+from swarm.cli.output import emit
 from swarm.cli.progress import TransferProgress, format_sources
 from swarm.cli.progress_printer import Printer, open_printer
+from swarm.http.messages import Json
 from swarm.units import format_duration, format_rate, format_size, parse_duration
 
 if TYPE_CHECKING:

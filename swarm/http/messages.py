@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import AsyncIterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+"""What a JSON document can be made of."""
 
 _QUERY_FIELDS_MAX = 32
 """No call of ours has more than three."""
