@@ -18,22 +18,24 @@ import trio
 from swarm.agent.accounting import Ledger, Source, Transfer
 from swarm.agent.channel_follower import ChannelFollower
 from swarm.agent.decider import Decider
-from swarm.agent.documents import MANIFEST_BYTES_MAX, ManifestSource
+from swarm.agent.documents import ManifestSource
 from swarm.agent.handshaking import DIAL_FAULTS
 from swarm.agent.held_version import HeldVersion
 from swarm.agent.origin_client import OriginClient
 from swarm.agent.origin_fetches import OriginFetches
+from swarm.agent.peer_manifests import PeerManifests
 from swarm.agent.peer_network import PeerNetwork
 from swarm.agent.report_facts import ReportFacts
 from swarm.agent.settings import AgentSettings, network_settings, node_settings
 from swarm.agent.shelf import Shelf
 from swarm.agent.tracker_client import TrackerClient
 from swarm.agent.tracker_session import TrackerSession
-from swarm.errors import NotFoundError, SwarmError, TrackerError
+from swarm.errors import SwarmError
 from swarm.policy import commands as order
 from swarm.policy import events as fact
 from swarm.policy.node import Node
 from swarm.protocol.ids import Address, ChunkIndex, Identity, NodeId, VersionId
+from swarm.protocol.manifest import MANIFEST_BYTES_MAX
 from swarm.protocol.messages import DocumentKind, PeerInfo
 from swarm.protocol.tracker_api import ListenReply
 from swarm.store.channels import ChannelLinks
@@ -75,16 +77,18 @@ class Agent:
         self._links = links
         self._origin = origin
         self._tracker = tracker
-        self._rng = random.Random()
         self._nursery: trio.Nursery | None = None
-        # Agents named by the tracker or by neighbours: whom to ask for a manifest.
-        self._known: dict[NodeId, PeerInfo] = {}
         self._neighbours: dict[NodeId, PeerInfo] = {}
-        policy = node_settings(
-            settings, has_origin=origin is not None, has_tracker=tracker is not None
+        self._peer_manifests = PeerManifests(
+            self._manifest_of, seed_count=len(settings.peers), rng=random.Random()
         )
-        node = Node(policy, identity.node_id, self._rng)
-        self.decider = Decider(node, observe=self._observe, execute=self._execute)
+        self._node = Node(
+            node_settings(settings, has_origin=origin is not None, has_tracker=tracker is not None),
+            identity.node_id,
+            # Its own: with the shells' draws in between a story could not be replayed from a seed.
+            random.Random(),
+        )
+        self.decider = Decider(self._node, observe=self._observe, execute=self._execute)
         self.shelf = Shelf(
             store,
             sources=self._manifest_sources(),
@@ -92,24 +96,26 @@ class Agent:
             on_ready=self._is_ready,
             on_lost=self._lost,
         )
-        self.network = PeerNetwork(
-            identity=identity,
-            key=settings.cluster_key or bytes(32),
-            settings=network_settings(settings),
+        self.network = self._new_network()
+        self.fetches = self._new_fetches(origin) if origin is not None else None
+        self.facts = ReportFacts(self.shelf, self.follower, self.ledger, self.fetches, self._node)
+
+    def _new_network(self) -> PeerNetwork:
+        return PeerNetwork(
+            identity=self.identity,
+            key=self.settings.cluster_key or bytes(32),
+            settings=network_settings(self.settings),
             store_versions=self.shelf.stores,
             emit=self.decider.emit,
             documents=self._document,
             problem=self._version_problem,
             on_peers=self._peers_named,
         )
-        self.fetches = (
-            OriginFetches(
-                origin, self.shelf.held, emit=self.decider.emit, on_problem=self._version_problem
-            )
-            if origin is not None
-            else None
+
+    def _new_fetches(self, origin: OriginClient) -> OriginFetches:
+        return OriginFetches(
+            origin, self.shelf.held, emit=self.decider.emit, on_problem=self._version_problem
         )
-        self.facts = ReportFacts(self.shelf, self.follower, self.ledger, self.fetches, node)
 
     # ---- life
 
@@ -177,7 +183,7 @@ class Agent:
             case fact.PeerLost():
                 self._neighbours.pop(event.peer, None)
             case fact.HandoutReceived():
-                self._known.update((peer.node_id, peer) for peer in event.peers)
+                self._peer_manifests.learn(event.peers)
             case fact.UploadFinished():
                 self.ledger.sent_bytes += event.sent_bytes
             case _:
@@ -207,7 +213,7 @@ class Agent:
             for node in self._neighbours:
                 self.network.send_peers(node, (peer,))
         self._neighbours[peer.node_id] = peer
-        self._known[peer.node_id] = peer
+        self._peer_manifests.learn((peer,))
 
     def _peers_named(self, _: NodeId, peers: tuple[PeerInfo, ...]) -> None:
         for version in self.shelf.wanted:
@@ -344,7 +350,7 @@ class Agent:
             on_reply=self._tracker_said,
             on_lost=lambda: self.decider.emit(fact.TrackerLost()),
             on_regained=lambda: self.decider.emit(fact.TrackerRegained()),
-            rng=self._rng,
+            rng=random.Random(),
         )
 
     def _tracker_said(self, reply: ListenReply) -> None:
@@ -372,22 +378,12 @@ class Agent:
         sources: list[ManifestSource] = []
         if self._tracker is not None:
             sources.append(("the tracker", self._tracker.manifest))
-        sources.append(("peers", self._manifest_from_peers))
+        sources.append(("peers", self._peer_manifests.fetch))
         if self._origin is not None:
             sources.append(("the origin", self._origin.fetch_manifest))
         return sources
 
-    async def _manifest_from_peers(self, version: VersionId) -> bytes | None:
-        failure: SwarmError = NotFoundError("no peer has the manifest")
-        if self.settings.peers and not self._known:
-            failure = TrackerError("none of the peers named answers", is_retryable=True)
-        for peer in self._rng.sample(list(self._known.values()), min(3, len(self._known))):
-            try:
-                return await self.network.fetch_document(
-                    peer, version, DocumentKind.MANIFEST, limit_bytes=MANIFEST_BYTES_MAX
-                )
-            except NotFoundError:
-                continue
-            except SwarmError as error:
-                failure = error
-        raise failure
+    async def _manifest_of(self, peer: PeerInfo, version: VersionId) -> bytes:
+        return await self.network.fetch_document(
+            peer, version, DocumentKind.MANIFEST, limit_bytes=MANIFEST_BYTES_MAX
+        )

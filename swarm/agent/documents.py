@@ -28,8 +28,6 @@ from swarm.protocol.ids import VersionId
 
 logger = logging.getLogger(__name__)
 
-MANIFEST_BYTES_MAX = 64 << 20
-"""Room for 1.5 million chunks; a larger manifest would not fit the tracker either."""
 HEAD_START_S = 1.0
 """Before a dearer source is asked beside one that does not answer: ten round trips of a tracker."""
 RETRY_S_MIN = 0.5
