@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import trio
 
-from swarm.errors import SwarmError
 from swarm.protocol.ids import ChunkIndex, VersionId
 from swarm.protocol.manifest import Manifest
 from swarm.store.chunk_store import VersionStore
@@ -24,12 +23,8 @@ class HeldVersion:
     # own set runs ahead of it by the events in the queue.
     bits: int
     is_ready: bool
-    # Set once READY is written and the node was told.
-    ready: trio.Event = field(default_factory=trio.Event)
-    # Set once DURABLE is written, or the flush failed (`problem` says so).
+    # Set once DURABLE is written, or making it ready or durable failed (`Shelf.problems` says how).
     durable: trio.Event = field(default_factory=trio.Event)
-    # What stops this version for good or for now; None: nothing.
-    problem: SwarmError | None = None
 
     @property
     def is_whole(self) -> bool:

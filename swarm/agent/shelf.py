@@ -153,7 +153,6 @@ class Shelf:
                 held.is_ready = True
         self.problems.pop(held.version, None)
         logger.info("version %s is ready", held.version.hex()[:12])
-        held.ready.set()
         self._on_ready(held)
         return True
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
-from swarm.errors import PeerProtocolError, UsageError
+from swarm.errors import UsageError
 
 NodeId = NewType("NodeId", bytes)
 """16 random bytes that name a machine; made once and kept in the cache directory."""
@@ -67,10 +67,3 @@ def parse_address(text: str) -> Address:
             f"not an address (host:port): {text!r}", hint="write 10.0.0.7:7000 or [fd00::7]:7000"
         )
     return Address(host, int(port))
-
-
-def checked_node_id(raw: bytes) -> NodeId:
-    """A node id off the wire; raises PeerProtocolError."""
-    if len(raw) != NODE_ID_BYTES:
-        raise PeerProtocolError(f"node id of {len(raw)} bytes")
-    return NodeId(raw)

@@ -30,7 +30,7 @@ class Stripe:
         share = -(-self.length // self.stripes)
         return min(UNIT_BYTES_MAX, -(-share // UNIT_BYTES_STEP) * UNIT_BYTES_STEP)
 
-    def pieces(self) -> list[tuple[int, int]]:
+    def units(self) -> list[tuple[int, int]]:
         """(offset within the chunk, length) of each unit, in the order of travel."""
         unit = self.unit_bytes
         end = self.offset + self.length
@@ -40,7 +40,7 @@ class Stripe:
     @property
     def payload_bytes(self) -> int:
         """Bytes that travel on this link; 0 if the chunk is too short for this stripe."""
-        return sum(length for _, length in self.pieces())
+        return sum(length for _, length in self.units())
 
 
 def useful_stripes(length: int, stripes: int) -> int:

@@ -25,6 +25,7 @@ import msgpack
 
 from swarm.errors import PeerProtocolError, SwarmError, TrackerError
 from swarm.protocol.ids import DIGEST_BYTES, NODE_ID_BYTES
+from swarm.protocol.manifest import MANIFEST_BYTES_MAX
 
 MSGPACK = "application/msgpack"
 
@@ -32,8 +33,8 @@ TEXT_CHARACTERS_MAX = 4096
 """Reasons, problems, origin URLs; names have rules of their own in the catalog."""
 ITEMS_MAX = 1 << 18
 """As many chunks as a version may have; `added` may name them all."""
-BLOB_BYTES_MAX = 16 << 20
-"""A manifest document; a bit set of 2^18 chunks has 32 KiB."""
+BLOB_BYTES_MAX = MANIFEST_BYTES_MAX
+"""The largest byte string is a manifest; a bit set of 2^18 chunks has 32 KiB."""
 REQUEST_MAPS_MAX = 10_000
 """A report of 2,000 leases and 64 versions, with room."""
 REPLY_MAPS_MAX = 1_000_000

@@ -17,8 +17,6 @@ from swarm.errors import ChangedError, PermissionDeniedError, StoreError, SwarmE
 from swarm.origin.origin import ObjectInfo, Origin
 from swarm.publish.scan import SourceFile
 
-ZIP_READ_BYTES = 1 << 16  # The end of an archive with its directory usually fits.
-
 
 class SourceReader(Protocol):
     """One file, open for reading."""
