@@ -204,17 +204,17 @@ class DataLink:
         entry.transfer.has_begun = True
         ahead = stream.decoder.take_payload()
         self._count(entry, len(ahead))
-        for offset, length in entry.share.pieces():
-            ahead = await self._receive_piece(entry, offset, length, ahead)
+        for offset, length in entry.share.units():
+            ahead = await self._receive_unit(entry, offset, length, ahead)
         self._payload_is_due = False
         self.outstanding.popleft()
         self._end(entry, None)
         self._became_idle()
 
-    async def _receive_piece(
+    async def _receive_unit(
         self, entry: Outstanding, offset: int, length: int, ahead: bytes
     ) -> bytes:
-        """One contiguous piece, segment by segment; `ahead` comes first, its rest is returned."""
+        """One contiguous unit, segment by segment; `ahead` comes first, its rest is returned."""
         end = offset + length
         incoming, lane = entry.transfer.incoming, self._lane
         while offset < end:

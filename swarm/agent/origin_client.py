@@ -25,7 +25,7 @@ from blake3 import blake3
 
 from swarm.agent.object_probes import ObjectProbes
 from swarm.agent.origin_faults import chunk_label, final, labelled, wrong_digest
-from swarm.agent.piece_receiver import ByteLimiter, PieceReceiver, WriteRoom
+from swarm.agent.range_receiver import ByteLimiter, RangeReceiver, WriteRoom
 from swarm.agent.throttle_gate import ThrottleGate
 from swarm.errors import (
     IntegrityError,
@@ -50,7 +50,7 @@ from swarm.store.chunk_store import ChunkWriter, CommitResult
 ATTEMPTS_MAX = 4  # A bad path among several is left by then; a bad origin answers four times fast.
 PAUSE_S = 0.5  # Before the second attempt at most, doubled each time: 3.5 s in all, below the 10
 # that a chunk's wrong answers may take.
-PIECE_BYTES_MIN = MIB  # A connection is not worth opening for less; a request takes ~20 ms.
+RANGE_BYTES_MIN = MIB  # A connection is not worth opening for less; a request takes ~20 ms.
 RETRY_S_MAX = 5.0  # Between persistent attempts; an origin that is back is noticed within this.
 
 
@@ -124,14 +124,7 @@ class OriginClient:
         )
         while True:
             writer = await trio.to_thread.run_sync(open_writer)
-            try:
-                await self._receive(read, writer)
-            except BaseException as error:
-                with trio.CancelScope(shield=True):
-                    await trio.to_thread.run_sync(writer.abort)
-                if isinstance(error, SwarmError):
-                    raise labelled(read.label, error) from error.__cause__
-                raise
+            await self._receive_or_abort(read, writer)
             try:
                 # Shielded: a cancelled call might not begin, and only a writer that ends gives its
                 # chunk back.
@@ -188,11 +181,22 @@ class OriginClient:
         except OriginAnswerError as error:
             raise final(error.message, error) from error
 
+    async def _receive_or_abort(self, read: _ChunkRead, writer: ChunkWriter) -> None:
+        """A writer ends whatever happens: here, or by the caller's commit."""
+        try:
+            await self._receive(read, writer)
+        except BaseException as error:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(writer.abort)
+            if isinstance(error, SwarmError):
+                raise labelled(read.label, error) from error.__cause__
+            raise
+
     async def _receive(self, read: _ChunkRead, writer: ChunkWriter) -> None:
         """All bytes of a chunk into `writer`, over several connections."""
         async with trio.open_nursery() as nursery:
             for start, length in split(read.place.length, read.connections):
-                receiver = PieceReceiver(
+                receiver = RangeReceiver(
                     writer,
                     start,
                     length,
@@ -201,13 +205,13 @@ class OriginClient:
                     progress=read.progress,
                     limiter=self._limiter,
                 )
-                nursery.start_soon(self._read_piece, read, receiver, nursery.cancel_scope)
+                nursery.start_soon(self._read_range, read, receiver, nursery.cancel_scope)
         if read.failure is not None:
             failure, read.failure = read.failure, None
             raise failure
 
-    async def _read_piece(
-        self, read: _ChunkRead, receiver: PieceReceiver, scope: trio.CancelScope
+    async def _read_range(
+        self, read: _ChunkRead, receiver: RangeReceiver, scope: trio.CancelScope
     ) -> None:
         """One split range, on as many connections as it takes; a failure stops the others."""
         try:
@@ -220,7 +224,7 @@ class OriginClient:
         finally:
             receiver.close()
 
-    async def _read_once(self, read: _ChunkRead, receiver: PieceReceiver) -> None:
+    async def _read_once(self, read: _ChunkRead, receiver: RangeReceiver) -> None:
         place = read.place
 
         async def sink(offset: int, view: memoryview) -> None:
@@ -262,14 +266,14 @@ class _ChunkRead:
     budget: _AttemptBudget
     # Version, file and chunk, for messages.
     label: str
-    # The first failure of any of its pieces.
+    # The first failure of any of its ranges.
     failure: SwarmError | None = None
     # "" unless an answer said that its body was re-encoded.
     content_encoding: str = ""
 
 
 class _AttemptBudget:
-    """How often a chunk's wrong answers are repeated, over all its pieces."""
+    """How often a chunk's wrong answers are repeated, over all its ranges."""
 
     def __init__(self, pause_s: float) -> None:
         self._pause_s = pause_s
@@ -285,7 +289,7 @@ class _AttemptBudget:
 
 
 def split(length: int, connections: int) -> list[tuple[int, int]]:
-    """(start, length) of equal contiguous pieces, at most one a connection, none of them small."""
-    count = max(1, min(connections, length // PIECE_BYTES_MIN))
+    """(start, length) of equal contiguous ranges, at most one a connection, none of them small."""
+    count = max(1, min(connections, length // RANGE_BYTES_MIN))
     bounds = [length * index // count for index in range(count + 1)]
     return [(start, stop - start) for start, stop in pairwise(bounds)]

@@ -21,8 +21,17 @@ _PROBE = bytearray(1)
 class OutgoingPart:
     """Made when its turn comes; `close` gives the file back."""
 
-    __slots__ = ("_closing", "_piece_end", "_pieces", "_position", "_span", "_warm_end", "header",
-                 "sent_bytes", "share")  # fmt: skip
+    __slots__ = (
+        "_closing",
+        "_position",
+        "_span",
+        "_unit_end",
+        "_units",
+        "_warm_end",
+        "header",
+        "sent_bytes",
+        "share",
+    )  # fmt: skip
 
     def __init__(self, store: VersionStore | None, request: Request) -> None:
         """Blocks on the store; raises NotFoundError, StoreError."""
@@ -42,12 +51,12 @@ class OutgoingPart:
         self.sent_bytes = 0
         self._closing = contextlib.ExitStack()
         self._span: Span = self._closing.enter_context(store.open_span(request.chunk))
-        self._pieces = self.share.pieces()[::-1]
+        self._units = self.share.units()[::-1]
         self._position = 0
-        self._piece_end = 0
+        self._unit_end = 0
         # Up to here the pages were seen in memory.
         self._warm_end = 0
-        self._next_piece()
+        self._next_unit()
 
     @property
     def is_whole(self) -> bool:
@@ -82,8 +91,8 @@ class OutgoingPart:
         sent = self._sendfile(sock_fd, self._span.offset + self._position, count)
         self._position += sent
         self.sent_bytes += sent
-        if self._position == self._piece_end and self._pieces:
-            self._next_piece()
+        if self._position == self._unit_end and self._units:
+            self._next_unit()
 
     def close(self) -> None:
         self._closing.close()
@@ -100,12 +109,12 @@ class OutgoingPart:
         return sent
 
     def _slice_end(self) -> int:
-        return min(self._position + SLICE_BYTES, self._piece_end)
+        return min(self._position + SLICE_BYTES, self._unit_end)
 
-    def _next_piece(self) -> None:
-        if self._pieces:
-            self._position, length = self._pieces.pop()
-            self._piece_end = self._position + length
+    def _next_unit(self) -> None:
+        if self._units:
+            self._position, length = self._units.pop()
+            self._unit_end = self._position + length
             self._warm_end = self._position
 
     def _is_resident(self, position: int) -> bool:

@@ -95,7 +95,7 @@ def test_a_chunk_not_held_cannot_be_read(version: VersionStore) -> None:
     assert state_byte(version, FIRST) == MISSING
 
 
-def test_pieces_may_come_in_any_order(version: VersionStore, made: MadeVersion) -> None:
+def test_writes_may_come_in_any_order(version: VersionStore, made: MadeVersion) -> None:
     """Stripes and split ranges: what lies ahead is read back when the prefix reaches it."""
     for chunk in chunk_list(made):
         payload = memoryview(made.chunk_bytes_of(chunk))

@@ -141,16 +141,16 @@ async def test_a_chunk_is_read_over_split_ranges(bench: Bench, connections: int)
     assert await bench.fetch() is CommitResult.ALREADY_HELD
 
 
-def test_pieces_cover_the_chunk_and_are_not_small() -> None:
+def test_ranges_cover_the_chunk_and_are_not_small() -> None:
     for length in (1, MIB - 1, MIB, 5 * MIB + 3):
         for connections in (1, 2, 3, 8):
-            pieces = split(length, connections)
-            assert len(pieces) <= connections
-            assert [start for start, _ in pieces] == [
-                sum(size for _, size in pieces[:index]) for index in range(len(pieces))
+            ranges = split(length, connections)
+            assert len(ranges) <= connections
+            assert [start for start, _ in ranges] == [
+                sum(size for _, size in ranges[:index]) for index in range(len(ranges))
             ]
-            assert sum(size for _, size in pieces) == length
-            assert len(pieces) == 1 or min(size for _, size in pieces) >= MIB
+            assert sum(size for _, size in ranges) == length
+            assert len(ranges) == 1 or min(size for _, size in ranges) >= MIB
 
 
 @pytest.mark.parametrize("is_reset", [False, True])
@@ -312,7 +312,7 @@ async def test_documents_are_found_and_checked(bench: Bench) -> None:
 
 
 async def test_more_reads_than_room_wait_for_each_other_and_end(bench: Bench) -> None:
-    """80 pieces for 64 batches of memory."""
+    """80 ranges for 64 batches of memory."""
     origin = open_origin(bench.served.url, settings=OriginSettings(uses_proxy_environment=False))
     bench.client = OriginClient(origin)
     async with trio.open_nursery() as nursery:

@@ -18,18 +18,18 @@ def test_stripes_cover_a_chunk_exactly(length: int, wanted: int) -> None:
     stripes = useful_stripes(length, wanted)
     shares = [Stripe(0, length, stripe, stripes) for stripe in range(stripes)]
     assert all(share.payload_bytes for share in shares)
-    pieces = sorted(piece for share in shares for piece in share.pieces())
-    assert pieces[0][0] == 0
-    assert all(a[0] + a[1] == b[0] for a, b in itertools.pairwise(pieces))
-    assert sum(pieces[-1]) == length
+    units = sorted(unit for share in shares for unit in share.units())
+    assert units[0][0] == 0
+    assert all(a[0] + a[1] == b[0] for a, b in itertools.pairwise(units))
+    assert sum(units[-1]) == length
 
 
-def test_one_stripe_is_one_piece() -> None:
-    assert Stripe(0, 64 * MIB, 0, 1).pieces() == [(0, 64 * MIB)]
+def test_one_stripe_is_one_unit() -> None:
+    assert Stripe(0, 64 * MIB, 0, 1).units() == [(0, 64 * MIB)]
 
 
 def test_large_chunk_interleaves_in_units() -> None:
-    assert Stripe(0, 4 * MIB, 1, 2).pieces() == [(MIB, UNIT_BYTES_MAX), (3 * MIB, UNIT_BYTES_MAX)]
+    assert Stripe(0, 4 * MIB, 1, 2).units() == [(MIB, UNIT_BYTES_MAX), (3 * MIB, UNIT_BYTES_MAX)]
 
 
 def test_small_chunk_still_gives_every_stripe_a_share() -> None:

@@ -119,7 +119,7 @@ def test_every_interleaving_keeps_the_chunk_right(
     corrupt=st.sampled_from([None, 0, 1]),
 )
 @settings(deadline=None, max_examples=60)
-def test_pieces_out_of_order_keep_the_chunk_right(
+def test_writes_out_of_order_keep_the_chunk_right(
     made: MadeVersion,
     order: list[int],
     pieces: tuple[list[int], list[int]],

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 import trio
 
 from swarm.errors import SwarmError
+from swarm.protocol.manifest import MIB
 from swarm.store.chunk_store import ChunkWriter
 
-MIB = 1 << 20
 WRITE_BYTES = MIB  # 0.1 core-seconds per GB for the visits to threads; 256 KiB would cost 0.4.
 BATCHES_MAX = 64  # Over all reads: 64 MiB, or 128 if every last read of a batch is large.
 WRITING_THREADS = 8  # Enough to keep a disk's queue busy; hashing runs in them as well.
@@ -31,8 +31,8 @@ class WriteRoom:
         self.threads = trio.CapacityLimiter(WRITING_THREADS)
 
 
-class PieceReceiver:
-    """Takes one contiguous piece of a chunk, in order. Owned by the task that reads it."""
+class RangeReceiver:
+    """Takes one contiguous range of a chunk, in order. Owned by the task that reads it."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class PieceReceiver:
         limiter: ByteLimiter | None,
     ) -> None:
         self.length = length
-        # Where the piece begins within the chunk.
+        # Where the range begins within the chunk.
         self.start = start
-        # Bytes of the piece that have arrived; a retry goes on from here.
+        # Bytes of the range that have arrived; a retry goes on from here.
         self.received = 0
         # Why a write failed; the reader raises it.
         self.failure: SwarmError | None = None
@@ -120,6 +120,6 @@ class PieceReceiver:
 
 
 def _write_views(writer: ChunkWriter, offset: int, views: Sequence[memoryview]) -> None:
-    """In a worker thread: one write for small pieces, so that slow links cost no system calls."""
+    """In a worker thread: one write for small views, so that slow links cost no system calls."""
     whole = views[0] if len(views) == 1 else memoryview(b"".join(views))
     writer.write(offset, whole)
