@@ -1,4 +1,4 @@
-"""What users see of it (cases C4, C16, C18, H1, H2, J2 of the field reports).
+"""What users see of it.
 
 Credentials are looked up by botocore as anywhere, from a `credential_process` or from the
 environment; the S3 server verifies signatures and a proxy before it expires keys.
@@ -70,7 +70,7 @@ def pull_through_proxy(
 def test_keys_that_expire_are_renewed_in_the_middle(
     cluster: Cluster, tmp_path: Path, status: int
 ) -> None:
-    """C4 (a): the provider is asked once more, however many reads were refused."""
+    """The provider is asked once more, however many reads were refused."""
     model = write_model(tmp_path / "model", M1)
     version = str(cluster.publish(model, "--chunk-size", "64KiB")["version"])
     # The first reads of payload still succeed.
@@ -95,7 +95,7 @@ def test_keys_that_expire_are_renewed_in_the_middle(
 def test_keys_that_stay_expired_end_a_pull(
     cluster: Cluster, tmp_path: Path, status: int, target: str
 ) -> None:
-    """C4 (b): static keys; E_AUTH that says so, in the manifest's read as in a chunk's."""
+    """Static keys; E_AUTH that says so, in the manifest's read as in a chunk's."""
     model = write_model(tmp_path / "model", M1)
     version = str(cluster.publish(model, "--chunk-size", "64KiB")["version"])
     cluster.proxy.faults.append(Fault(target_part=target, status=status, body=EXPIRED))
@@ -111,7 +111,7 @@ def test_keys_that_stay_expired_end_a_pull(
 
 
 def test_who_is_denied_is_told_so_after_few_requests(cluster: Cluster, tmp_path: Path) -> None:
-    """C4: AccessDenied is no matter of time."""
+    """AccessDenied is no matter of time."""
     model = write_model(tmp_path / "model", M1)
     version = str(cluster.publish(model, "--chunk-size", "64KiB")["version"])
     cluster.proxy.faults.append(Fault(target_part="/versions/", status=403, body=DENIED))
@@ -121,7 +121,7 @@ def test_who_is_denied_is_told_so_after_few_requests(cluster: Cluster, tmp_path:
 
 
 def test_keys_that_expire_on_one_node_do_not_stop_a_fleet(cluster: Cluster, tmp_path: Path) -> None:
-    """C4 (b): what peers have is still used."""
+    """What peers have is still used."""
     model = write_model(tmp_path / "model", M1)
     version = str(cluster.publish(model, "--chunk-size", "64KiB")["version"])
     (whole,) = cluster.start_agents(1, "--version", version)
@@ -133,7 +133,7 @@ def test_keys_that_expire_on_one_node_do_not_stop_a_fleet(cluster: Cluster, tmp_
 
 
 def test_nothing_secret_is_told_at_the_chattiest_level(cluster: Cluster, tmp_path: Path) -> None:
-    """C16: two agents that log all they can, through cuts, stalls, throttling and expired keys;
+    """Two agents that log all they can, through cuts, stalls, throttling and expired keys;
     their logs, metrics, states and caches are searched for keys, tokens and signatures."""
     model = write_model(tmp_path / "model", M1)
     version = str(cluster.publish(model, "--chunk-size", "64KiB")["version"])
@@ -161,7 +161,7 @@ def test_nothing_secret_is_told_at_the_chattiest_level(cluster: Cluster, tmp_pat
 
 
 async def test_nothing_is_ready_before_it_is_whole(fleet: Fleet, tmp_path: Path) -> None:
-    """H1: looked at every 10 ms, over the probe, the files and the command, while an origin gives
+    """Looked at every 10 ms, over the probe, the files and the command, while an origin gives
     200 kB/s a connection. The fixture looks for holes afterwards."""
     model = write_model(tmp_path / "model", M8)
     result = await fleet.publish(model)
@@ -236,7 +236,7 @@ print("read", len(index["weight_map"]))
 async def test_an_engine_reads_a_plain_directory_offline(
     fleet_alone: Fleet, tmp_path: Path
 ) -> None:
-    """H2: by its own loader, in a namespace without any network."""
+    """By its own loader, in a namespace without any network."""
     model = write_model(tmp_path / "model", M1)
     (model / "sub" / "Dir").mkdir(parents=True)
     (model / "sub" / "Dir" / "Notes.TXT").write_text("kept as it is")
@@ -253,7 +253,7 @@ async def test_an_engine_reads_a_plain_directory_offline(
 
 
 async def test_a_pull_says_what_it_waits_for(fleet_alone: Fleet, tmp_path: Path) -> None:
-    """J2: all sources freeze in the middle; after ten seconds a line names them, and the end names
+    """All sources freeze in the middle; after ten seconds a line names them, and the end names
     them again."""
     fleet = fleet_alone
     result = await fleet.publish(write_model(tmp_path / "model", M1))
@@ -275,7 +275,7 @@ async def test_a_pull_says_what_it_waits_for(fleet_alone: Fleet, tmp_path: Path)
 
 
 async def test_an_agent_says_what_it_waits_for(fleet: Fleet, tmp_path: Path) -> None:
-    """J2: the same over `swarm status`."""
+    """The same over `swarm status`."""
     result = await fleet.publish(write_model(tmp_path / "model", M1))
     stalled = Fault(target_part="/files/", stall_after=CHUNK_BYTES // 2)
     fleet.served.proxy.faults.append(stalled)
@@ -291,7 +291,7 @@ async def test_an_agent_says_what_it_waits_for(fleet: Fleet, tmp_path: Path) -> 
 async def test_bytes_that_stay_wrong_have_their_exit_code(
     fleet_alone: Fleet, tmp_path: Path
 ) -> None:
-    """C18 (b) at the command line."""
+    """At the command line."""
     fleet = fleet_alone
     result = await fleet.publish(write_model(tmp_path / "model", M1))
     objects = sorted((fleet.served.directory / "files").iterdir(), key=lambda p: p.stat().st_size)

@@ -1,4 +1,4 @@
-"""Agents that are killed or told to go, and what they leave (cases F2 and J4 of the field reports).
+"""Agents that are killed or told to go, and what they leave.
 
 These agents are processes: what a kill leaves, and how long an end takes, cannot be seen inside.
 """
@@ -90,7 +90,7 @@ TAMPERINGS: list[Callable[[Path, Manifest, set[int]], set[int]]] = [
 async def test_a_killed_download_loses_only_what_was_broken(
     fleet_alone: Fleet, tmp_path: Path
 ) -> None:
-    """F2: killed again and again at random moments, with its files tampered with in between. Each
+    """Killed again and again at random moments, with its files tampered with in between. Each
     start finds all that was verified before, less what was broken, by hashing it again."""
     fleet, rng = fleet_alone, random.Random(2)
     result = await fleet.publish(write_model(tmp_path / "model", M8))
@@ -135,7 +135,7 @@ async def test_a_killed_download_loses_only_what_was_broken(
 async def test_a_page_zeroed_after_ready_is_not_shown_again(
     fleet_alone: Fleet, tmp_path: Path
 ) -> None:
-    """F2 (b) on a whole version: killed, zeroed, started: found before anybody may read it, and
+    """On a whole version: killed, zeroed, started: found before anybody may read it, and
     fetched once more."""
     fleet = fleet_alone
     result = await fleet.publish(write_model(tmp_path / "model", M8))
@@ -178,7 +178,7 @@ def start_pull(version: str, directory: Path, origin: str, log: Path) -> subproc
 async def test_a_pull_that_is_interrupted_ends_soon(
     fleet_alone: Fleet, tmp_path: Path, moment: str, silent_url: str
 ) -> None:
-    """J4: within five seconds and with 130; a second signal ends it within one."""
+    """Within five seconds and with 130; a second signal ends it within one."""
     fleet = fleet_alone
     result = await fleet.publish(write_model(tmp_path / "model", M8))
     fleet.served.proxy.faults.append(PULL_FAULTS.get(moment, PULL_FAULTS["mid-chunk"]))
@@ -207,7 +207,7 @@ async def test_a_pull_that_is_interrupted_ends_soon(
 async def test_the_leases_of_an_agent_that_leaves_go_to_another_at_once(
     fleet: Fleet, tmp_path: Path
 ) -> None:
-    """J4: SIGTERM in the middle of stalled reads; another node is not kept waiting for them."""
+    """SIGTERM in the middle of stalled reads; another node is not kept waiting for them."""
     result = await fleet.publish(write_model(tmp_path / "model", M8))
     stall = Fault(target_part="/files/", stall_after=CHUNK_BYTES // 2)
     fleet.served.proxy.faults.append(stall)

@@ -1,4 +1,4 @@
-"""What an origin does to a fleet (cases C1, C2, C3, C6, C8, C11, C12, C18 of the field reports).
+"""What an origin does to a fleet.
 
 A proxy before a real range server breaks the answers and counts what leaves the origin. How one
 read judges one answer is tested where it is decided (`tests/swarm/agent/test_origin_client.py`);
@@ -44,7 +44,6 @@ def object_of(fleet: Fleet, size: int) -> Path:
 
 
 async def test_twenty_cold_nodes_read_each_byte_once(fleet: Fleet, tmp_path: Path) -> None:
-    """C1."""
     result = await published(fleet, tmp_path)
     nodes = await fleet.start(20, channels=("production",))
     await fleet.wait(lambda: all(n.running.session for n in nodes), "all have a session")
@@ -77,7 +76,7 @@ async def test_twenty_cold_nodes_read_each_byte_once(fleet: Fleet, tmp_path: Pat
 async def test_an_origin_that_says_slow_down_is_left_alone(
     fleet: Fleet, tmp_path: Path, retry_after: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """C2: at most 20 requests a second over the fleet, and a quick end once it answers again."""
+    """At most 20 requests a second over the fleet, and a quick end once it answers again."""
     result = await published(fleet, tmp_path)
     outage_s = 6.0
     headers = {"retry-after": retry_after} if retry_after else {}
@@ -116,7 +115,7 @@ async def test_an_origin_that_says_slow_down_is_left_alone(
 async def test_cut_connections_cost_little_and_harm_nothing(
     fleet: Fleet, tmp_path: Path, cut: Fault
 ) -> None:
-    """C3, a pull that nobody helps."""
+    """A pull that nobody helps."""
     result = await published(fleet, tmp_path)
     fleet.served.proxy.faults.append(cut)
     with trio.fail_after(30):
@@ -129,7 +128,6 @@ async def test_cut_connections_cost_little_and_harm_nothing(
 async def test_connections_that_are_always_cut_end_a_pull_with_the_chunk(
     fleet: Fleet, tmp_path: Path
 ) -> None:
-    """C3."""
     result = await published(fleet, tmp_path, M1)
     fleet.served.proxy.faults.append(Fault(target_part="/files/", body_cut=100))
     with trio.fail_after(30), pytest.raises(OriginError, match=r"file '.+', chunk \d+"):
@@ -139,7 +137,7 @@ async def test_connections_that_are_always_cut_end_a_pull_with_the_chunk(
 
 
 async def test_a_fleet_outlives_bodies_that_stall(fleet: Fleet, tmp_path: Path) -> None:
-    """C6: the first three reads stop in the middle, with the connection open."""
+    """The first three reads stop in the middle, with the connection open."""
     result = await published(fleet, tmp_path)
     stall = Fault(target_part="/files/", stall_after=1000, for_requests=3)
     fleet.served.proxy.faults.append(stall)
@@ -153,7 +151,7 @@ async def test_a_fleet_outlives_bodies_that_stall(fleet: Fleet, tmp_path: Path) 
 
 
 async def test_a_body_that_drips_is_given_up(fleet: Fleet, tmp_path: Path) -> None:
-    """C6: a byte now and then is no progress; nobody else is there to help."""
+    """A byte now and then is no progress; nobody else is there to help."""
     result = await published(fleet, tmp_path, M1)
     drip = Fault(target_part="/files/", rate=10, piece_bytes=1, for_requests=3)
     fleet.served.proxy.faults.append(drip)
@@ -163,7 +161,7 @@ async def test_a_body_that_drips_is_given_up(fleet: Fleet, tmp_path: Path) -> No
 
 
 async def test_peers_serve_a_version_whose_origin_is_gone(fleet: Fleet, tmp_path: Path) -> None:
-    """C8: payload, manifest and all, and as quickly as with an origin."""
+    """Payload, manifest and all, and as quickly as with an origin."""
     result = await published(fleet, tmp_path)
     whole = await fleet.start(3, channels=("production",))
     await fleet.set_channel("production", result.version)
@@ -180,7 +178,7 @@ async def test_peers_serve_a_version_whose_origin_is_gone(fleet: Fleet, tmp_path
 
 
 async def test_a_peer_alone_serves_a_version_whole(fleet: Fleet, tmp_path: Path) -> None:
-    """C8 without a tracker: a seed by its address, no origin, only the version's id."""
+    """Without a tracker: a seed by its address, no origin, only the version's id."""
     result = await published(fleet, tmp_path)
     (seed,) = await fleet.start(1, versions=(result.version.hex(),))
     await fleet.wait_ready([seed], result.version)
@@ -196,7 +194,7 @@ async def test_a_peer_alone_serves_a_version_whole(fleet: Fleet, tmp_path: Path)
 
 
 async def test_a_reencoding_proxy_is_named(fleet: Fleet, tmp_path: Path) -> None:
-    """C11: asked for the bytes as they are, and never content with others."""
+    """Asked for the bytes as they are, and never content with others."""
     result = await published(fleet, tmp_path, M1)
     fleet.served.proxy.faults.append(Fault(target_part="/files/", gzips=True))
     with trio.fail_after(30), pytest.raises(IntegrityError, match="gzip"):
@@ -206,7 +204,7 @@ async def test_a_reencoding_proxy_is_named(fleet: Fleet, tmp_path: Path) -> None
 
 
 async def test_what_is_compressed_stays_compressed(fleet: Fleet, tmp_path: Path) -> None:
-    """C11: a `.json.gz` is a file like any other."""
+    """A `.json.gz` is a file like any other."""
     model = write_model(tmp_path / "model", M1)
     packed = gzip.compress(b"{}" * 1000)
     (model / "vocab.json.gz").write_bytes(packed)
@@ -219,7 +217,7 @@ async def test_what_is_compressed_stays_compressed(fleet: Fleet, tmp_path: Path)
 async def test_an_object_that_is_gone_is_named_and_the_rest_is_kept(
     fleet: Fleet, tmp_path: Path
 ) -> None:
-    """C12 (a): nobody has the chunks; what else could be had stays for the next attempt."""
+    """Nobody has the chunks; what else could be had stays for the next attempt."""
     result = await published(fleet, tmp_path)
     lost = object_of(fleet, 1 << 20)
     content = lost.read_bytes()
@@ -240,7 +238,6 @@ async def test_an_object_that_is_gone_is_named_and_the_rest_is_kept(
 
 
 async def test_one_peer_makes_up_for_an_object_that_is_gone(fleet: Fleet, tmp_path: Path) -> None:
-    """C12 (b)."""
     result = await published(fleet, tmp_path)
     (whole,) = await fleet.start(1, channels=("production",))
     await fleet.set_channel("production", result.version)
@@ -253,7 +250,7 @@ async def test_one_peer_makes_up_for_an_object_that_is_gone(fleet: Fleet, tmp_pa
 async def test_a_channel_whose_version_is_gone_leaves_the_old_one_serving(
     fleet: Fleet, tmp_path: Path
 ) -> None:
-    """C12 (c): everywhere, the tracker's copy of the manifest excepted. Once the version is
+    """Everywhere, the tracker's copy of the manifest excepted. Once the version is
     published again the channel moves on by itself."""
     first = await published(fleet, tmp_path, M1)
     second = await fleet.publish(write_model(tmp_path / "model2", M1, seed=2), tag="v2")
@@ -281,7 +278,6 @@ async def test_a_channel_whose_version_is_gone_leaves_the_old_one_serving(
 
 
 async def test_one_flipped_bit_costs_one_more_read(fleet: Fleet, tmp_path: Path) -> None:
-    """C18 (a)."""
     result = await published(fleet, tmp_path, M1)
     fleet.served.proxy.faults.append(Fault(target_part="/files/", flip_bit=77, for_requests=1))
     await fleet.pull(result.version.hex(), tmp_path / "pulled")
@@ -291,7 +287,7 @@ async def test_one_flipped_bit_costs_one_more_read(fleet: Fleet, tmp_path: Path)
 async def test_bytes_that_are_always_wrong_are_never_shown_to_anyone(
     fleet: Fleet, tmp_path: Path
 ) -> None:
-    """C18 (b): the stored object itself has rotted."""
+    """The stored object itself has rotted."""
     result = await published(fleet, tmp_path, M1)
     rot(object_of(fleet, 500_000), 300_000)
     with trio.fail_after(30), pytest.raises(IntegrityError, match=r"chunk \d+") as caught:

@@ -1,4 +1,4 @@
-"""What peers do to each other (cases D1, D2, D4, D7, D8, D14 of the field reports).
+"""What peers do to each other.
 
 Links, handshakes and single transfers are tested with `tests/swarm/agent`; here whole agents with
 caches, a tracker and an origin have to get through it.
@@ -78,7 +78,7 @@ async def pretend_whole(
 async def test_dead_peers_cost_less_than_five_seconds(
     fleet: Fleet, tmp_path: Path, silent_addresses: list[Address]
 ) -> None:
-    """D1: nineteen addresses that swallow every SYN, one good peer."""
+    """Nineteen addresses that swallow every SYN, one good peer."""
     result = await published(fleet, tmp_path)
     (good,) = await fleet.start(1, channels=(CHANNEL,))
     await fleet.wait_ready([good], result.version)
@@ -93,7 +93,7 @@ async def test_dead_peers_cost_less_than_five_seconds(
 async def test_with_all_peers_dead_the_origin_is_read(
     fleet: Fleet, tmp_path: Path, silent_addresses: list[Address]
 ) -> None:
-    """D1: the tracker believes in twenty holders, and nobody of them answers."""
+    """The tracker believes in twenty holders, and nobody of them answers."""
     result = await published(fleet, tmp_path)
     await pretend_whole(fleet, silent_addresses, result)
     (late,) = await fleet.start(1, channels=(CHANNEL,))
@@ -105,7 +105,7 @@ async def test_with_all_peers_dead_the_origin_is_read(
 async def test_a_file_that_vanished_is_withdrawn_and_fetched_again(
     fleet: Fleet, tmp_path: Path
 ) -> None:
-    """D2: somebody deletes files of a ready version under its agent, while another downloads."""
+    """Somebody deletes files of a ready version under its agent, while another downloads."""
     result = await published(fleet, tmp_path)
     (first,) = await fleet.start(1, channels=(CHANNEL,))
     await fleet.wait_ready([first], result.version)
@@ -124,7 +124,7 @@ async def test_a_file_that_vanished_is_withdrawn_and_fetched_again(
 async def test_an_evicted_version_can_be_fetched_again_at_once(
     fleet: Fleet, tmp_path: Path
 ) -> None:
-    """D2: evicted between two runs, while the tracker and a peer still believe in it."""
+    """Evicted between two runs, while the tracker and a peer still believe in it."""
     result = await published(fleet, tmp_path)
     nodes = await fleet.start(2, channels=(CHANNEL,))
     await fleet.wait_ready(nodes, result.version)
@@ -154,7 +154,7 @@ async def node_that_lacks_one_chunk(
 async def test_the_last_chunk_comes_from_the_origin_when_all_peers_died(
     fleet: Fleet, tmp_path: Path
 ) -> None:
-    """D4: the tracker still believes in the holders, who vanish without a word."""
+    """The tracker still believes in the holders, who vanish without a word."""
     result = await published(fleet, tmp_path)
     node = await node_that_lacks_one_chunk(fleet, result)
     await pretend_whole(fleet, [Address("127.0.0.1", 1), Address("127.0.0.1", 2)], result)
@@ -170,7 +170,7 @@ async def test_the_last_chunk_comes_from_the_origin_when_all_peers_died(
 async def test_the_last_chunk_is_waited_for_when_nobody_has_it(
     fleet: Fleet, tmp_path: Path
 ) -> None:
-    """D4 with the origin down: what is missing is said, a pull gives up with it, and an agent goes
+    """With the origin down: what is missing is said, a pull gives up with it, and an agent goes
     on by itself when a peer is back."""
     result = await published(fleet, tmp_path)
     node = await node_that_lacks_one_chunk(fleet, result, origin="http://127.0.0.1:1")
@@ -189,7 +189,7 @@ async def test_the_last_chunk_is_waited_for_when_nobody_has_it(
 
 
 async def test_three_agents_of_one_host_know_each_other(fleet: Fleet, tmp_path: Path) -> None:
-    """D7: one address, three ports; a dead one of them harms the others in nothing."""
+    """One address, three ports; a dead one of them harms the others in nothing."""
     result = await published(fleet, tmp_path)
     nodes = await fleet.start(3, channels=(CHANNEL,))
     await fleet.wait_ready(nodes, result.version)
@@ -207,7 +207,7 @@ async def test_three_agents_of_one_host_know_each_other(fleet: Fleet, tmp_path: 
 
 
 async def test_a_chunk_that_rotted_is_found_out_and_repaired(fleet: Fleet, tmp_path: Path) -> None:
-    """D8: A's disk changed a bit after the version was ready. B, which has no other source for a
+    """A's disk changed a bit after the version was ready. B, which has no other source for a
     while, complains once or twice; A takes the version back, repairs it and shows it again."""
     result = await published(fleet, tmp_path)
     (rotten,) = await fleet.start(1, channels=(CHANNEL,))
@@ -238,7 +238,7 @@ async def test_a_chunk_that_rotted_is_found_out_and_repaired(fleet: Fleet, tmp_p
 
 
 async def test_an_agent_that_is_told_of_itself_is_alone(fleet_alone: Fleet, tmp_path: Path) -> None:
-    """D14: as a seed, and under its other names; the origin is read as if there were no peer."""
+    """As a seed, and under its other names; the origin is read as if there were no peer."""
     fleet = fleet_alone
     result = await fleet.publish(write_model(tmp_path / "model", M8))
     with socket.socket() as free:
@@ -256,7 +256,7 @@ async def test_an_agent_that_is_told_of_itself_is_alone(fleet_alone: Fleet, tmp_
 
 
 async def test_a_pull_whose_sources_are_gone_says_so(fleet: Fleet, tmp_path: Path) -> None:
-    """D4: E_STALLED, and what was waited for."""
+    """E_STALLED, and what was waited for."""
     result = await published(fleet, tmp_path)
     with trio.fail_after(20), pytest.raises(StalledError, match=r"chunk\(s\)"):
         await fleet.pull(

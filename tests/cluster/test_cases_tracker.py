@@ -1,4 +1,4 @@
-"""A tracker that dies, restarts, or is not there at all (cases E1 and E2 of the field reports)."""
+"""A tracker that dies, restarts, or is not there at all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def bytes_held(fleet: Fleet) -> int:
 
 
 async def test_a_download_goes_on_while_the_tracker_is_down(fleet: Fleet, tmp_path: Path) -> None:
-    """E1: killed at about 30 %, back 8 s later with nothing in memory. Ten agents read an origin
+    """Killed at about 30 %, back 8 s later with nothing in memory. Ten agents read an origin
     that gives each connection 150 kB/s, so that there is something left to do all the time."""
     result = await fleet.publish(write_model(tmp_path / "model", M8))
     await fleet.set_channel(CHANNEL, result.version)
@@ -64,7 +64,7 @@ async def test_a_download_goes_on_while_the_tracker_is_down(fleet: Fleet, tmp_pa
 async def test_a_cached_version_serves_without_a_tracker(
     fleet: Fleet, tmp_path: Path, silent_url: str
 ) -> None:
-    """E2 (a): from the channel's last link, told apart from what the tracker confirmed."""
+    """From the channel's last link, told apart from what the tracker confirmed."""
     result = await fleet.publish(write_model(tmp_path / "model", M1))
     await fleet.set_channel(CHANNEL, result.version)
     (node,) = await fleet.start(1, channels=(CHANNEL,))
@@ -96,7 +96,7 @@ async def test_a_cached_version_serves_without_a_tracker(
 async def test_without_tracker_and_cache_the_origin_is_read(
     fleet_alone: Fleet, tmp_path: Path, silent_url: str, kind: str
 ) -> None:
-    """E2 (b): by the version's id; each node reads one copy at most."""
+    """By the version's id; each node reads one copy at most."""
     fleet = fleet_alone
     result = await fleet.publish(write_model(tmp_path / "model", M1))
     url = {"refused": fleet.tracker_url, "no name": "http://no-such-host.invalid:9"}
@@ -112,7 +112,7 @@ async def test_without_tracker_and_cache_the_origin_is_read(
 
 
 async def test_names_wait_for_the_tracker_and_say_so(fleet_alone: Fleet, tmp_path: Path) -> None:
-    """E2 (b): what only the tracker knows is waited for, by an agent that is not ready; it needs
+    """What only the tracker knows is waited for, by an agent that is not ready; it needs
     no restart when the tracker comes, nor when the version is published after that."""
     fleet = fleet_alone
     model = write_model(tmp_path / "model", M1)

@@ -50,7 +50,7 @@ def listed(cluster: Cluster) -> list[dict[str, object]]:
 
 
 def test_the_chunk_size_of_a_name_is_kept(cluster: Cluster, model: Path) -> None:
-    """So that equal chunks of two versions stay equal: case G4."""
+    """So that equal chunks of two versions stay equal."""
     with (model / "big.bin").open("wb") as file:
         file.write(os.urandom(40 << 20))
     first = cluster.publish(model, "--chunk-size", "64KiB")

@@ -1,4 +1,4 @@
-"""Publishing to a real S3 server, and at the limits of a small machine. Cases A4, A12, A13, C7b."""
+"""Publishing to a real S3 server, and at the limits of a small machine."""
 
 from __future__ import annotations
 

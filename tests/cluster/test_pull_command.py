@@ -1,5 +1,4 @@
-"""`pull` as a user sees it: progress in a log and on a terminal, Ctrl-C, resuming (cases J1, J4,
-J11)."""
+"""`pull` as a user sees it: progress in a log and on a terminal, Ctrl-C, resuming."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def test_eviction_needs_a_closed_version_and_leaves_nothing(
 def test_an_upload_under_way_outlives_eviction(
     store: ChunkStore, version: VersionStore, made: MadeVersion
 ) -> None:
-    """D2: what is being sent stays readable; nobody else finds it."""
+    """What is being sent stays readable; nobody else finds it."""
     fill(version, made)
     version.publish_ready()
     with version.open_span(FIRST) as span:

@@ -1,4 +1,4 @@
-"""Case I2 of the field reports: the same plan in every spelling, and what must be refused."""
+"""The same plan in every spelling, and what must be refused."""
 
 from __future__ import annotations
 

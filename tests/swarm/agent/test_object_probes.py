@@ -1,3 +1,5 @@
+"""One read asks whether an object answers; the others wait for it or share its failure."""
+
 from __future__ import annotations
 
 import pytest

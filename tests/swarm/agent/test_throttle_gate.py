@@ -1,3 +1,5 @@
+"""An origin that said "slow down" is asked once a second, until it answers again."""
+
 from __future__ import annotations
 
 import trio

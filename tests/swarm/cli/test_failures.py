@@ -1,4 +1,4 @@
-"""Errors as one line: class, object, cause, next step, and never a secret (cases J6, C16)."""
+"""Errors as one line: class, object, cause, next step, and never a secret."""
 
 from __future__ import annotations
 

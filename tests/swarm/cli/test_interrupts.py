@@ -1,4 +1,4 @@
-"""Case J4 of the field reports: one signal ends a command in seconds, two at once."""
+"""One signal ends a command in seconds, two at once."""
 
 from __future__ import annotations
 

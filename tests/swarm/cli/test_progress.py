@@ -1,4 +1,4 @@
-"""Progress as numbers and lines: case J1, J2 and J11 of the field reports."""
+"""Progress as numbers and lines, for people, logs and programs."""
 
 from __future__ import annotations
 

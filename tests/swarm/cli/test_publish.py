@@ -1,5 +1,4 @@
-"""`publish`, through the door that users use: what it prints, and how each refusal ends (cases A1,
-A2, A3, A4, A6, A18, A19, J6, J9)."""
+"""`publish`, through the door that users use: what it prints, and how each refusal ends."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""A directory as an origin: objects appear whole or not at all, and no key leads out of it."""
+
 from __future__ import annotations
 
 from pathlib import Path

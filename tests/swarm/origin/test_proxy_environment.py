@@ -1,3 +1,5 @@
+"""Which proxy the environment names, and for whom it does not count."""
+
 from __future__ import annotations
 
 import pytest

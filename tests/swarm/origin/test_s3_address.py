@@ -1,3 +1,5 @@
+"""Where a bucket answers: Amazon, other endpoints, and keys in URLs."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The bit-sliced counters against counting one by one."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The NIC rate: what is believed at once, what is learned, and how fast it is forgotten."""
+
 from __future__ import annotations
 
 from swarm.policy.nic import GIGABIT_BYTES_PER_S, NicEstimate

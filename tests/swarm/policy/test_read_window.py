@@ -1,3 +1,5 @@
+"""How many chunks are read at once: a part of three NICs, or what helps a lone node."""
+
 from __future__ import annotations
 
 import itertools

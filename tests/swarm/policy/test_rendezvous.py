@@ -1,3 +1,5 @@
+"""Every chunk has one first reader, on whom all agree."""
+
 from __future__ import annotations
 
 from swarm.policy.rendezvous import Lines

@@ -1,4 +1,4 @@
-"""The manifest: its cut, its canonical form, and what a reader refuses. Cases D17, D20, A7.
+"""The manifest: its cut, its canonical form, and what a reader refuses.
 
 Hostile documents are packed by hand, field by field, so that each breaks one rule and no other.
 """

@@ -1,4 +1,4 @@
-"""Which names a version may hold. Case D17."""
+"""Which names a version may hold."""
 
 from __future__ import annotations
 

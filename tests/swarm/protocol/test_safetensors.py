@@ -1,4 +1,4 @@
-"""Strict safetensors headers. Cases B1, B3, B6, B8, B10."""
+"""Strict safetensors headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes are hashed a second time on their way to the origin. Case A11."""
+"""Bytes are hashed a second time on their way to the origin."""
 
 from __future__ import annotations
 

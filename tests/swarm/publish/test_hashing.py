@@ -1,4 +1,4 @@
-"""Chunks hashed on several threads. Case A11."""
+"""Chunks hashed on several threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects that are published where they lie. Cases C13 (sibling prefixes), A6."""
+"""Objects that are published where they lie."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""From a directory to a version at a `file://` origin. Cases A1, A3, A4, A7, A10, A11, A16, A20
-(a repeat mends), B1 (nothing is uploaded), C7b, G8 (equal publishers)."""
+"""From a directory to a version at a `file://` origin."""
 
 from __future__ import annotations
 

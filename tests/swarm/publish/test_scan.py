@@ -1,4 +1,4 @@
-"""What is found in a directory, and what is refused. Cases A1, A6, A7, A10, A13, A18."""
+"""What is found in a directory, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What is refused and what is only reported. Cases A2, A3, A6, A9, A15 (publisher), A16, A17, A19,
-B1–B4, B6–B8, B10."""
+"""What is refused and what is only reported."""
 
 from __future__ import annotations
 

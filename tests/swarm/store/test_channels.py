@@ -41,7 +41,7 @@ def test_no_link_to_a_version_that_is_not_ready(cache: Path, made: MadeVersion) 
 
 
 def test_a_link_is_never_missing_while_it_moves(cache: Path) -> None:
-    """G13: a reader in a loop during 50 switches sees one version or the other."""
+    """A reader in a loop during 50 switches sees one version or the other."""
     first, second = small_version(1), small_version(2)
     configs = {made.contents["config.json"] for made in (first, second)}
     is_over = threading.Event()

@@ -1,3 +1,5 @@
+"""Open files: bounded, shared by threads, and never closed under a transfer."""
+
 from __future__ import annotations
 
 import os

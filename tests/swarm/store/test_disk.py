@@ -38,7 +38,7 @@ from tests.support.caches import open_cache, open_made, part, rot
 from tests.support.invariants import first_hole, named_files
 from tests.support.versions import MadeVersion, chunk_list, fill, make_version, small_version
 
-# Names and layout (H1, H2, A7, F5)
+# Names and layout
 
 
 def test_no_file_has_its_name_before_it_is_whole(cache: Path, made: MadeVersion) -> None:
@@ -56,7 +56,7 @@ def test_no_file_has_its_name_before_it_is_whole(cache: Path, made: MadeVersion)
 
 
 def test_a_polling_reader_sees_only_whole_files(cache: Path, made: MadeVersion) -> None:
-    """H1 with a reader in a thread of its own, racing the renames."""
+    """With a reader in a thread of its own, racing the renames."""
     is_over = threading.Event()
     wrong: list[str] = []
 
@@ -205,7 +205,7 @@ def test_foreign_files_are_taken_over_if_right_and_never_replaced(
         version.publish_ready()
 
 
-# Permissions (F5), locks (F10) and space (F1, F3)
+# Permissions, locks and space
 
 
 def test_an_unwritable_place_names_path_and_user(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def make_huge_version(size: int) -> MadeVersion:
 
 @pytest.mark.root
 def test_a_full_disk_is_named_and_the_download_resumes(tmp_path: Path) -> None:
-    """F1 on a tmpfs of 1 MiB with ballast; needs the right to mount."""
+    """On a tmpfs of 1 MiB with ballast; needs the right to mount."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small tmpfs needs root")
     mount = tmp_path / "small"
@@ -287,14 +287,14 @@ def test_a_full_disk_is_named_and_the_download_resumes(tmp_path: Path) -> None:
         subprocess.run(["umount", str(mount)], check=True, timeout=10)
 
 
-# Many files (A13)
+# Many files
 
 
 @pytest.mark.parametrize(
     "count", [2_000, pytest.param(20_000, marks=pytest.mark.cluster, id="20000")]
 )
 def test_many_files_and_few_descriptors(count: int) -> None:
-    """A13 with `ulimit -n 256`, in a process of its own so that the limit ends with it; in memory
+    """With `ulimit -n 256`, in a process of its own so that the limit ends with it; in memory
     where the machine has /dev/shm, for making the files is most of the time."""
     program = """
 import os, sys

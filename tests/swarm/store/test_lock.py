@@ -33,7 +33,7 @@ def test_the_holder_is_named(tree: Tree) -> None:
 
 @pytest.mark.parametrize("pid", [1, 2**22 - 1])
 def test_a_lock_file_left_behind_is_free(tree: Tree, pid: int) -> None:
-    """F10(c): by a dead pid, or one that now names another process."""
+    """By a dead pid, or one that now names another process."""
     Path(tree.path, "lock").write_text(f"pid {pid}\nhost here\nowner gone:1\n")
     assert not is_held_by(f"{tree.path}/lock", "gone:1")
     CacheLock(tree, "lock").release()

@@ -45,7 +45,7 @@ def test_bytes_changed_between_orderly_runs_are_found(cache: Path, made: MadeVer
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_killed_download_resumes(cache: Path, seed: int) -> None:
-    """F2: killed at random moments with chunks half written, tampered with in between; each
+    """Killed at random moments with chunks half written, tampered with in between; each
     restart loses at most what was tampered with, and in the end all is whole."""
     rng = random.Random(seed)
     made = small_version(seed)
@@ -137,7 +137,7 @@ for chunk in made.chunks:
 
 
 def test_a_ready_version_is_taken_over_without_hashing(cache: Path, made: MadeVersion) -> None:
-    """H7: the agent is killed under a running server, its successor goes on."""
+    """The agent is killed under a running server, its successor goes on."""
     store = open_cache(cache)
     version = open_made(store, made)
     fill(version, made)

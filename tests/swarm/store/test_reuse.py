@@ -1,4 +1,4 @@
-"""A new version takes from ready ones what it shares with them (G4)."""
+"""A new version takes from ready ones what it shares with them."""
 
 from __future__ import annotations
 
