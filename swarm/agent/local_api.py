@@ -1,10 +1,10 @@
 """The agent's own small API, for probes, scrapers, `swarm status` and `swarm wait`.
 
-GET /healthz    200 while the process runs GET /readyz     200 when every channel followed serves
-and every version asked for is READY, else 503
-                with the reason for waiting, one line per version or channel
-GET /metrics    Prometheus text
-GET /v1/status  JSON, see `status_document`
+- GET /healthz: 200 while the process runs.
+- GET /readyz: 200 when every channel followed serves and every version asked for is READY, else 503
+  with the reason for waiting, one line per version or channel.
+- GET /metrics: Prometheus text.
+- GET /v1/status: JSON, see `status_document`.
 
 Over TCP only where `--http` says (probes need it), over a Unix socket where `--socket` says.
 Everything is read-only and shows no secret.

@@ -1,9 +1,10 @@
 """What neighbours are told of our chunks: everything once, then news in batches.
 
 A bit field goes to each neighbour when a link comes up or a version is added; haves follow, the
-first after a silence at once and then one batch per interval, and never to a neighbour that has
-announced the whole batch itself, for a have only matters to those who lack the chunk. That halves
-the messages. The load travels only here and in refusals; adverts of their own gain nothing.
+first after a silence at once and then one batch per interval, where a chunk that several neighbours
+hold already may wait longer (`Download.hold`). A batch never goes to a neighbour that has announced
+all of it itself, for a have only matters to those who lack the chunk. That halves the messages. The
+load travels only here and in refusals; adverts of their own gain nothing.
 
 Haves go to neighbours that take part in the version, which is known once their bit field is here.
 What is verified between our bit field and theirs is made up for then.

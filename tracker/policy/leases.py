@@ -5,10 +5,11 @@ Leases go to random chunks of that pool and to the least loaded of some random i
 lagging ones last. The number of live connections is the controller's.
 
 **Expiry by overtaking.** A lease is revoked when 2 × live + 4 leases granted later have finished
-first and less than 70 % of it has arrived. There is no clock in this: when the origin slows down,
-all leases slow down together and nothing is revoked, where an expiry by time would read everything
-twice (study: a ten-second brown-out, 1.000 copies against 1.068). In the tail, with nothing left to
-overtake, four mean lease times and a second decide, once per chunk.
+first, less than 70 % of it has arrived, and it is not young: four mean lease times old. No second
+of a clock is in this: when the origin slows down, all leases and their mean slow down together and
+nothing is revoked, where an expiry by time would read everything twice (study: a ten-second
+brown-out, 1.000 copies against 1.068). In the tail, with nothing left to overtake, four mean lease
+times and a second decide, once per chunk.
 
 **Coming back.** A dead holder's leases return at once. Chunks that only the dead held wait one
 report interval, as others may have got them unreported. A chunk whose few owners all lag is leased
