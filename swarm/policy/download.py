@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from swarm.policy.availability import Availability
 from swarm.policy.settings import NodeSettings
+from swarm.protocol.availability import Availability
 from swarm.protocol.ids import ChunkIndex, LeaseId, VersionId
 from swarm.protocol.tracker_api import Mode
 

@@ -195,7 +195,7 @@ class OriginReads:
         if right is Right.STUCK and not allowed:
             allowed = download.missing & ~self._resting(download, now) & ~self._own(download)
         if right is Right.IN_LINE:
-            allowed ^= allowed & download.availability.held()
+            allowed ^= allowed & download.availability.held
             return self._pick_in_line(download, allowed, now)
         return pick_bit(allowed, self._rng) if allowed else None
 

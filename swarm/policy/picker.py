@@ -17,9 +17,9 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from swarm.policy.availability import Availability
 from swarm.policy.download import Download
 from swarm.policy.peers import Neighbour
+from swarm.protocol.availability import Availability
 from swarm.protocol.chunk_set import pick_bit
 from swarm.protocol.ids import ChunkIndex
 

@@ -123,7 +123,7 @@ def _version_statistics(download: Download, origin: OriginReads, now: float) -> 
         wasted_bytes=source.wasted,
         in_flight_count=download.in_flight.bit_count(),
         lease_count=len(download.leases),
-        unavailable_count=(download.missing & ~download.availability.held()).bit_count(),
+        unavailable_count=(download.missing & ~download.availability.held).bit_count(),
         progress_at=download.progress_at,
         origin_right=origin.right(download, now),
         origin_trouble=origin.trouble(download.version),

@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 
+from swarm.protocol.availability import Availability
 from swarm.protocol.chunk_set import pick_bit
 from swarm.protocol.ids import ChunkIndex, LeaseId, NodeId, VersionId
 from swarm.protocol.tracker_api import Lease, LeaseEnd, LeaseOutcome, LeaseProgress, Mode
-from tracker.policy.availability import Availability
 from tracker.policy.controller import ConnectionController, OriginThrottle
 from tracker.policy.handout import Handouts
 from tracker.policy.leases import LeaseBook, LiveLease
@@ -307,7 +307,7 @@ class VersionSwarm:
 
     def _check_stalled(self, now: float) -> None:
         for chunk, number in list(self.leases.due_stall_checks(now=now)):
-            if self.availability.holders(chunk) > self._settings.leases.stalled_owners:
+            if self.availability.count(chunk) > self._settings.leases.stalled_owners:
                 continue
             owners = [member for member in self.members.values() if member.bits >> chunk & 1]
             if owners and all(self._incomplete.is_lagging(owner, now) for owner in owners):

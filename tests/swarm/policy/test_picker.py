@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import random
 
-from swarm.policy.availability import Availability
 from swarm.policy.download import Download
 from swarm.policy.peers import Neighbour
 from swarm.policy.picker import pick_rarest, survey_sources
+from swarm.protocol.availability import Availability
 from tests.support.story import (
     CHUNK_BYTES,
     VERSION,

@@ -226,7 +226,7 @@ def test_declined_by_its_holder_counts_as_held() -> None:
     b.listen()
     assert not a.leases
     assert not b.leases
-    assert fleet.swarm.availability.holders(0) == 1
+    assert fleet.swarm.availability.count(0) == 1
 
 
 def test_declined_for_another_waits_for_that_others_word() -> None:
@@ -236,7 +236,7 @@ def test_declined_for_another_waits_for_that_others_word() -> None:
     b = fleet.joined("b")
     (lease,) = a.leases.values()
     a.end(lease, LeaseOutcome.DECLINED, owner=b.node_id)
-    assert fleet.swarm.availability.holders(0) == 0
+    assert fleet.swarm.availability.count(0) == 0
     fleet.at(4.9)
     a.report()
     b.report()

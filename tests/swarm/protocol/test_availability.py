@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.policy.availability import Availability
+from swarm.protocol.availability import Availability
 from tests.support.story import bits
 
 SETS = st.lists(st.integers(0, (1 << 24) - 1), max_size=40)
@@ -30,7 +30,7 @@ def test_the_rarest_chunks_of_a_mask_are_found() -> None:
     assert availability.rarest(bits("#..#.")) == bits("#..#.")
     assert availability.rarest(bits("#####")) == bits("....#")
     assert availability.rarest(0) == 0
-    assert availability.held() == bits("####.")
+    assert availability.held == bits("####.")
 
 
 def test_removing_what_was_never_added_is_a_bug() -> None:
@@ -52,9 +52,25 @@ def test_counters_agree_with_counting(holders: list[int], data: st.DataObject) -
         rest.remove(holder)
     counts = [sum(holder >> chunk & 1 for holder in rest) for chunk in range(24)]
     assert [availability.count(chunk) for chunk in range(24)] == counts
+    assert availability.held == sum(1 << chunk for chunk in range(24) if counts[chunk])
+    assert availability.held_once() == sum(1 << chunk for chunk in range(24) if counts[chunk] == 1)
     mask = data.draw(st.integers(1, (1 << 24) - 1))
     members = [chunk for chunk in range(24) if mask >> chunk & 1]
     least = min(counts[chunk] for chunk in members)
     assert availability.rarest(mask) == sum(
         1 << chunk for chunk in members if counts[chunk] == least
     )
+
+
+@given(SETS.filter(bool))
+def test_chunks_held_without_some_holders(holders: list[int]) -> None:
+    availability = Availability()
+    for holder in holders:
+        availability.add(holder)
+    rest = 0
+    for holder in holders[2:]:
+        rest |= holder
+    assert availability.held_without(holders[:2]) == rest
+    # Asking changes nothing.
+    assert availability.count(0) == sum(holder & 1 for holder in holders)
+    assert availability.held == rest | holders[0] | holders[min(1, len(holders) - 1)]
