@@ -4,10 +4,10 @@
 
 Both systems run as two processes each, store on the same file system and verify every byte before
 it counts. The runs are interleaved and the median is reported, so that a slow minute of the machine
-hits both, each on memory touched a moment before. Time runs from the word to go until the last byte is verified and written; CPU is user
-plus system time of each process over the same span, as the kernel counts it. libtorrent gets a v1
-torrent (one hash to verify, not two) of 1 MiB pieces, TCP only, no encryption, no discovery.
-"""
+hits both, each on memory touched a moment before. Time runs from the word to go until the last byte
+is verified and written; CPU is user plus system time of each process over the same span, as the
+kernel counts it. libtorrent gets a v1 torrent (one hash to verify, not two) of 1 MiB pieces, TCP
+only, no encryption, no discovery."""
 
 from __future__ import annotations
 
