@@ -140,6 +140,8 @@ class UploadLink:
     def pace(self, bytes_per_s: int) -> None:
         """Send no faster from now on; 0 means no limit. The kernel spaces the segments itself."""
         wanted = bytes_per_s or sockets.NO_PACE
+        if self._stream.sock.fileno() < 0:
+            return  # The link ended while its request was being answered.
         if not 0.8 * self._paced <= wanted <= 1.25 * self._paced:
             self._paced = wanted
             sockets.set_pace(self._stream.sock, wanted)
