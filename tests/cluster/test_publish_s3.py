@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 import trio
@@ -40,9 +39,7 @@ def ignore(_: PublishProgress) -> None:
 
 @pytest.fixture
 def proxy(seaweed: SeaweedServer) -> Iterator[FaultProxy]:
-    port = urlsplit(seaweed.endpoint).port
-    assert port is not None
-    with fault_proxy_in_thread(port) as running:
+    with fault_proxy_in_thread(seaweed.endpoint) as running:
         yield running
 
 

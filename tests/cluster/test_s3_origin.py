@@ -64,9 +64,7 @@ async def origin(bucket: str) -> AsyncIterator[Origin]:
 
 @pytest.fixture
 def proxy(seaweed: SeaweedServer) -> Iterator[FaultProxy]:
-    port = urlsplit(seaweed.endpoint).port
-    assert port is not None
-    with fault_proxy_in_thread(port) as running:
+    with fault_proxy_in_thread(seaweed.endpoint) as running:
         yield running
 
 

@@ -238,9 +238,7 @@ class Cluster:
 @contextlib.contextmanager
 def running_cluster(directory: Path, seaweed: SeaweedServer) -> Iterator[Cluster]:
     """A tracker and an empty bucket; agents and versions are the test's."""
-    upstream = urlsplit(seaweed.endpoint)
-    assert upstream.port is not None
-    with fault_proxy_in_thread(upstream.port) as proxy:
+    with fault_proxy_in_thread(seaweed.endpoint) as proxy:
         cluster = _make(directory, seaweed, proxy)
         try:
             cluster.tracker.start()

@@ -19,6 +19,7 @@ import struct
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 import h11
 import trio
@@ -325,9 +326,12 @@ def _changed(headers: Headers, hit: Fault) -> Headers:
 
 
 @contextlib.contextmanager
-def fault_proxy_in_thread(upstream_port: int) -> Iterator[FaultProxy]:
+def fault_proxy_in_thread(upstream: str) -> Iterator[FaultProxy]:
     """A proxy with a loop and thread of its own, stopped at the end of the context."""
-    proxy = FaultProxy(upstream_port)
+    address = urlsplit(upstream)
+    assert address.hostname is not None, upstream
+    assert address.port is not None, upstream
+    proxy = FaultProxy(address.port, upstream_host=address.hostname)
     is_ready = threading.Event()
     stop: list[tuple[trio.lowlevel.TrioToken, trio.CancelScope]] = []
 

