@@ -189,8 +189,8 @@ class Requests:
 
     def _stripes(self) -> int:
         cap = self._settings.flow_cap_bytes_per_s
-        if not cap:
-            return 1
+        if not cap or not self._nic.is_known:
+            return 1  # A guess of the NIC opened sixteen links for each session of a slow node.
         return min(max(math.ceil(self._nic.bytes_per_s / self.limit / cap), 1), STRIPES_MAX)
 
     def _poll_s(self, download: Download) -> float:

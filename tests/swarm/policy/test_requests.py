@@ -18,6 +18,7 @@ from swarm.policy.events import (
     VersionAdded,
     VersionRemoved,
 )
+from swarm.policy.settings import NodeSettings
 from swarm.protocol.ids import ChunkIndex
 from swarm.protocol.messages import RefuseReason
 from swarm.protocol.tracker_api import Mode
@@ -382,6 +383,14 @@ def test_a_flow_cap_stripes_the_chunks() -> None:
     story = Story("..", settings)
     first, _ = requests(story.link("B", "##"))
     assert first.stripes == 3
+
+
+def test_a_nic_that_is_not_known_stripes_nothing() -> None:
+    """A first guess of 1 Gbit/s would open sixteen links for each session of a slow node."""
+    settings = NodeSettings(flow_cap_bytes_per_s=1.6e6)
+    story = Story("..", settings)
+    first, _ = requests(story.link("B", "##"))
+    assert first.stripes == 1
 
 
 def test_a_fast_node_has_more_sessions_in_proportion() -> None:
