@@ -25,6 +25,7 @@ from swarm.agent.origin_client import OriginClient
 from swarm.agent.origin_fetches import OriginFetches
 from swarm.agent.peer_manifests import PeerManifests
 from swarm.agent.peer_network import PeerNetwork
+from swarm.agent.rate_limit import RateLimit
 from swarm.agent.report_facts import ReportFacts
 from swarm.agent.settings import AgentSettings, network_settings, node_settings
 from swarm.agent.shelf import Shelf
@@ -63,7 +64,9 @@ class Agent:
         links: ChannelLinks | None,
         origin: OriginClient | None,
         tracker: TrackerClient | None,
+        downlink: RateLimit,
     ) -> None:
+        """`downlink` is the limit that `origin` spends from too."""
         self.settings = settings
         self.identity = identity
         self.ledger = Ledger()
@@ -96,11 +99,11 @@ class Agent:
             on_ready=self._is_ready,
             on_lost=self._lost,
         )
-        self.network = self._new_network()
+        self.network = self._new_network(downlink)
         self.fetches = self._new_fetches(origin) if origin is not None else None
         self.facts = ReportFacts(self.shelf, self.follower, self.ledger, self.fetches, self._node)
 
-    def _new_network(self) -> PeerNetwork:
+    def _new_network(self, downlink: RateLimit) -> PeerNetwork:
         return PeerNetwork(
             identity=self.identity,
             key=self.settings.cluster_key or bytes(32),
@@ -110,6 +113,7 @@ class Agent:
             documents=self._document,
             problem=self._version_problem,
             on_peers=self._peers_named,
+            downlink=downlink,
         )
 
     def _new_fetches(self, origin: OriginClient) -> OriginFetches:

@@ -60,6 +60,7 @@ class Fetching:
         emit: Callable[[Event], None],
         problem: Callable[[VersionId, SwarmError], None],
         nursery: trio.Nursery,
+        downlink: RateLimit,
     ) -> None:
         self.bytes_in = 0
         self._settings = settings
@@ -78,7 +79,7 @@ class Fetching:
         self._parts = LinkParts(
             workers,
             SegmentPool(settings.segments_max, workers),
-            RateLimit(settings.downlink_bytes_per_s),
+            downlink,
             near_end=lambda transfer: emit(TransferNearEnd(transfer.order.transfer)),
             stripe_ended=self._stripe_ended,
             count_bytes=self._count_bytes,

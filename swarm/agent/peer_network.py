@@ -82,9 +82,11 @@ class PeerNetwork:
         *,
         problem: Callable[[VersionId, SwarmError], None] = _ignore_problem,
         on_peers: Callable[[NodeId, tuple[PeerInfo, ...]], None] = _ignore_peers,
+        downlink: RateLimit | None = None,
     ) -> None:
         """`problem` hears of faults of the local store, `on_peers` of agents that a neighbour
-        names."""
+        names. `downlink` is the limit that is shared with other receivers; None: nobody else
+        receives."""
         self.identity = identity
         self.desk = HandshakeDesk(identity, key, settings)
         self._settings = settings
@@ -93,6 +95,7 @@ class PeerNetwork:
         self._documents = documents
         self._problem = problem
         self._on_peers = on_peers
+        self._downlink = downlink or RateLimit(settings.downlink_bytes_per_s)
         self._running: _Running | None = None
         # The announcement made last, and its frames.
         self._last_batch: tuple[VersionId, int, int] | None = None
@@ -148,6 +151,7 @@ class PeerNetwork:
             emit=self._emit,
             problem=self._problem,
             nursery=nursery,
+            downlink=self._downlink,
         )
         neighbours = Neighbours(
             settings=self._settings,

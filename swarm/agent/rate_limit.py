@@ -1,5 +1,5 @@
-"""A token bucket in bytes/s, shared by all links of one direction (`--uplink-limit`,
-`--downlink-limit`).
+"""A token bucket in bytes/s, shared by all that moves in one direction (`--uplink-limit`,
+`--downlink-limit`): what comes from peers and what comes from the origin are one downlink.
 
 Tokens are bytes; the bucket may go into debt by one slice, so that a caller takes after it has
 moved the bytes, when it knows how many there were, and the next caller waits the debt off. The
@@ -46,7 +46,8 @@ class RateLimit:
             burst = self.rate * BURST_S
             self._tokens = min(burst, self._tokens + (now - self._at) * self.rate)
         self._at = now
-        return max(0.0, -self._tokens / self.rate)
+        # Less than a byte is rounding; a clock that only moves by sleeps would never sleep it off.
+        return -self._tokens / self.rate if self._tokens <= -1 else 0.0
 
     def take(self, count: int) -> None:
         """`count` bytes were moved. Immediate."""
@@ -60,3 +61,8 @@ class RateLimit:
         while delay > 0:
             await trio.sleep(delay)
             delay = self.delay_s()
+
+    async def spend(self, count: int) -> None:
+        """`count` bytes were moved; wait until more may be."""
+        self.take(count)
+        await self.wait()

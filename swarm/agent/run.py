@@ -15,6 +15,7 @@ from swarm.agent.agent import Agent
 from swarm.agent.discovery import find_trackers
 from swarm.agent.local_api import serve_local_api
 from swarm.agent.origin_client import OriginClient
+from swarm.agent.rate_limit import RateLimit
 from swarm.agent.serving import serving
 from swarm.agent.settings import AgentSettings
 from swarm.agent.status import VersionStatus, version_status, waiting_reason
@@ -83,6 +84,11 @@ async def pull(
     Raises NotFoundError, OriginError, IntegrityError, AuthError when no other source is left,
     NoSpaceError, PermissionDeniedError, StoreError at once, StalledError after the stall time-out.
     """
+    if settings.store == "memory":
+        raise UsageError(
+            f"a pull puts files into {directory}; --store memory would leave none there",
+            hint="leave --store out, or run `swarm agent --store memory`",
+        )
     settings = await _with_discovery(settings)
     version, origin = await _resolve(settings, reference)
     settings = replace(settings, origin=settings.origin or origin)
@@ -151,6 +157,7 @@ async def _built(settings: AgentSettings, store: DiskStore) -> AsyncIterator[Age
     # ask a throttling origin behind everybody's back.
     patience = replace(settings.origin_settings, retry_for_s=0.0)
     origin = open_origin(settings.origin, settings=patience) if settings.origin else None
+    downlink = RateLimit(settings.downlink_bytes_per_s)
     tracker = (
         TrackerClient(settings.trackers, key=settings.cluster_key, identity=store.identity)
         if settings.trackers
@@ -163,8 +170,9 @@ async def _built(settings: AgentSettings, store: DiskStore) -> AsyncIterator[Age
             MemoryStore(memory_budget_bytes()) if is_memory else store,
             store.identity,
             links=None if is_memory else store.channels,
-            origin=OriginClient(origin) if origin is not None else None,
+            origin=OriginClient(origin, limiter=downlink.spend) if origin is not None else None,
             tracker=tracker,
+            downlink=downlink,
         )
     finally:
         with trio.CancelScope(shield=True), trio.move_on_after(2.0):

@@ -143,3 +143,13 @@ def test_refusals(tmp_path: Path, version: str) -> None:
     refused = swarm("pull", version, directory, *origin, *limit)
     assert error_class(refused) == "E_USAGE"
     assert "bit or byte" in refused.stderr
+    memory = swarm("pull", version, directory, *origin, "--store", "memory")
+    assert error_class(memory) == "E_USAGE"
+
+
+def test_the_downlink_limit_holds_for_the_origin(tmp_path: Path, version: str) -> None:
+    """At a third of the version a second, within the burst that the bucket allows."""
+    origin = ("--origin", f"file://{tmp_path}/origin")
+    limit = ("--downlink-limit", f"{SIZE // 3}B/s")
+    done = swarm("pull", version, str(tmp_path / "p"), *origin, *limit, "--json")
+    assert 2.5 < json.loads(done.stdout)["seconds"] < 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+import trio.testing
 
 from swarm.agent.rate_limit import BURST_S, SLICE_BYTES_MAX, SLICE_BYTES_MIN, RateLimit
 
@@ -69,3 +70,11 @@ async def test_waiting_lasts_as_long_as_the_debt(autojump_clock: object) -> None
     bucket.take(2050)
     await bucket.wait()
     assert trio.current_time() == pytest.approx(2.0)
+
+
+async def test_who_spends_waits_its_own_debt_off(autojump_clock: trio.testing.MockClock) -> None:
+    bucket = RateLimit(1_000_000)
+    started_at = trio.current_time()
+    for _ in range(3):
+        await bucket.spend(500_000)
+    assert trio.current_time() - started_at == pytest.approx(1.5 - BURST_S)
