@@ -78,6 +78,7 @@ class Agent:
         self.unresolved: dict[str, str] = {}
         # Where channels are swapped; None where no directory can show a version (memory).
         self._links = links
+        self._swapping = trio.Lock()
         self._origin = origin
         self._tracker = tracker
         self._nursery: trio.Nursery | None = None
@@ -256,15 +257,17 @@ class Agent:
             self.session.poke()
 
     async def _swap_channels(self) -> None:
-        for channel, version, revision in self.follower.due():
-            try:
-                if self._links is not None:
-                    await trio.to_thread.run_sync(self._links.point, channel, version)
-            except SwarmError as error:
-                logger.error("channel %s: %s", channel, error.message)
-                self.shelf.problems[version] = error
-            else:
-                self.follower.swapped(channel, version, revision)
+        """One at a time: several causes may come together, and each finds what is still due."""
+        async with self._swapping:
+            for channel, version, revision in self.follower.due():
+                try:
+                    if self._links is not None:
+                        await trio.to_thread.run_sync(self._links.point, channel, version)
+                except SwarmError as error:
+                    logger.error("channel %s: %s", channel, error.message)
+                    self.shelf.problems[version] = error
+                else:
+                    self.follower.swapped(channel, version, revision)
         if self.session is not None:
             self.session.poke()
 

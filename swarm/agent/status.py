@@ -111,7 +111,7 @@ def unready_reasons(agent: Agent) -> list[str]:
         for channel in agent.follower.channels
         if channel not in agent.follower.served and channel not in agent.follower.unset()
     ]
-    reasons += [f"channel {channel} is not set" for channel in agent.follower.unset()]
+    reasons += [_unset_reason(agent, channel) for channel in agent.follower.unset()]
     reasons += [f"version {name}: {reason}" for name, reason in agent.unresolved.items()]
     reasons += [
         f"version {version.hex()[:12]}: {waiting_reason(agent, version)}"
@@ -119,6 +119,14 @@ def unready_reasons(agent: Agent) -> list[str]:
         if not agent.shelf.is_ready(version) and not agent.follower.is_in_transit(version)
     ]
     return reasons
+
+
+def _unset_reason(agent: Agent, channel: str) -> str:
+    """A channel of which nothing is known is not an unset one."""
+    session = agent.session
+    if session is not None and session.failure and not agent.follower.is_confirmed(channel):
+        return f"channel {channel}: {session.failure}"
+    return f"channel {channel} is not set"
 
 
 def status_document(agent: Agent) -> dict[str, Json]:

@@ -238,7 +238,8 @@ class TrackerSession:
 
     def _failed(self, error: SwarmError) -> None:
         if not self.failure:
-            logger.warning("tracker: %s", error.message)
+            hint = f" — {error.hint}" if error.hint else ""
+            logger.warning("tracker: %s%s", error.message, hint)
         self.failure = error.message
         now = trio.current_time()
         self._failing_since = self._failing_since or now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -13,12 +14,13 @@ from swarm.cli.output import emit, note, one_line, warn
 from swarm.cli.progress import TransferProgress
 from swarm.cli.progress_printer import open_printer
 from swarm.cli.tracker_access import caller_name, open_tracker
-from swarm.errors import SwarmError, UsageError
+from swarm.errors import ConflictError, NotFoundError, SwarmError, UsageError
 from swarm.http.messages import Json
 from swarm.units import format_duration, format_size, parse_size
 
 if TYPE_CHECKING:
     from swarm.agent.tracker_client import TrackerClient
+    from swarm.protocol.tracker_api import PublishRecord
     from swarm.publish.record import PublishOptions, PublishProgress, PublishResult
 
 _PHASES = {
@@ -106,7 +108,8 @@ async def _publish(
             name: str = context.params["name"] or ""
             previous = await _previous_chunk_bytes(tracker, name) if tracker is not None else None
             options = _options(context, name, previous)
-            result = await publish_directory(directory, origin, options, report)
+            admit = None if tracker is None else partial(_check_name, tracker)
+            result = await publish_directory(directory, origin, options, report, admit=admit)
             if tracker is not None:
                 await _registered(tracker.register_version(result.record, result.manifest_bytes))
             return result
@@ -140,6 +143,24 @@ async def _previous_chunk_bytes(tracker: TrackerClient, name: str) -> int | None
     """The chunk size of the latest version of `name`, so that equal chunks stay equal."""
     records = [r for r in await tracker.list_versions() if name and r.name == name]
     return max(records, key=lambda r: r.published_at).chunk_bytes if records else None
+
+
+async def _check_name(tracker: TrackerClient, record: PublishRecord) -> None:
+    """Names are given once: better refused now than after the upload. A name that is taken in
+    between is refused by the registration."""
+    if not record.name or not record.tag:
+        return
+    reference = f"{record.name}@{record.tag}"
+    try:
+        known = await tracker.show_version(reference)
+    except NotFoundError:
+        return
+    if known.version != record.version:
+        raise ConflictError(
+            f"{reference} is version {known.version.hex()} and stays it",
+            object_name=reference,
+            hint="publish under another tag; nothing was uploaded",
+        )
 
 
 async def _registered(call: Awaitable[object]) -> None:

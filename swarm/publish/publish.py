@@ -9,7 +9,7 @@ Publishing what is already there writes nothing, and mends a version whose objec
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -45,6 +45,9 @@ from swarm.publish.source import Source
 from swarm.publish.upload import Uploaded
 from swarm.publish.validate import Validation, validate
 
+Admission = Callable[[PublishRecord], Awaitable[None]]
+"""Raises if a version must not be published under its name."""
+
 KEPT_CHUNK_COUNTS = range(500, 20_001)
 """An earlier version's chunk size is kept while it gives so many: fewer make the end of a download
 slow, more cost control traffic, and in between equal chunks are worth more than either."""
@@ -55,9 +58,12 @@ async def publish(
     origin: Origin,
     options: PublishOptions,
     report: Callable[[PublishProgress], None],
+    *,
+    admit: Admission | None = None,
 ) -> PublishResult:
     """Publish `directory` (with `is_in_place`: a prefix of the origin). The caller registers
-    `result.record` with the tracker.
+    `result.record` with the tracker; `admit` is asked before the first byte is uploaded and may
+    raise, as when the name already stands for another version.
 
     Raises InputError, PermissionDeniedError, ChangedError, IntegrityError, StoreError, UsageError
     and what the origin raises; after any of them no new version exists.
@@ -69,7 +75,7 @@ async def publish(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(meter.tell_regularly)
         try:
-            result = await _publish(directory, origin, options, meter)
+            result = await _publish(directory, origin, options, meter, admit)
         except SwarmError as error:
             # Raised below, outside the nursery, which would wrap it in a group.
             failure = error
@@ -81,7 +87,11 @@ async def publish(
 
 
 async def _publish(
-    directory: str, origin: Origin, options: PublishOptions, meter: ProgressMeter
+    directory: str,
+    origin: Origin,
+    options: PublishOptions,
+    meter: ProgressMeter,
+    admit: Admission | None,
 ) -> PublishResult:
     started_at = time.monotonic()
     meter.begin(Phase.SCAN)
@@ -96,6 +106,8 @@ async def _publish(
     manifest_bytes = _encode(entries, chunk_bytes)
     manifest = decode_manifest(manifest_bytes)
     record = _record(manifest, origin, options, validation)
+    if admit is not None:
+        await admit(record)
     meter.begin(Phase.UPLOAD, total_bytes)
     uploaded = await _store(source, origin, manifest, manifest_bytes, record, meter)
     return PublishResult(

@@ -36,6 +36,8 @@ def test_a_name_is_given_once(cluster: Cluster, model: Path) -> None:
     refused = swarm(*arguments, timeout_s=60, **cluster.origin_environment)
     assert error_class(refused) == "E_CONFLICT"
     assert failure(refused)["object"] == "model@v1"
+    assert "nothing was uploaded" in str(failure(refused)["hint"])
+    assert "uploading" not in refused.stderr
     shown = cluster.swarm("versions", "show", "model@v1")
     assert shown["version"] == first["version"]
     assert shown["contains_code"] is True
