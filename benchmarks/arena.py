@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from benchmarks.lab import Lab
-from benchmarks.object_store import START_TIMEOUT_S, ObjectStore
+from benchmarks.object_store import START_TIMEOUT_S, ObjectStore, own_grpc_ports
 from benchmarks.scenario import MIB, Scenario
 from benchmarks.slow_disk import SlowDisk
 
@@ -118,7 +118,9 @@ class Arena:
 
     def start_object_store(self) -> ObjectStore:
         """An S3 server on the origin, with an empty bucket."""
-        store = ObjectStore(self.work / "object-store", self.lab.addresses["origin"])
+        store = ObjectStore(
+            self.work / "object-store", self.lab.addresses["origin"], ports=own_grpc_ports()
+        )
         self.start("origin", store.server_command())
         self.run("origin", store.bucket_command(BUCKET), store.environment())
         return store

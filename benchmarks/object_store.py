@@ -2,6 +2,9 @@
 
 The server is told an address and keeps its default ports, so several run on one machine: in a lab
 each has a namespace, elsewhere each has a loopback address of its own (127.0.0.0/8 is all local).
+The ports of its inner services must differ all the same (`own_grpc_ports`): beside each it opens a
+Unix socket in /tmp, which is named by the port alone and preferred to the address, so that two
+servers with the same ports talk to each other's halves, namespaces notwithstanding.
 Simulated servers (moto, s3rver) were rejected: they accept wrong secrets.
 
 As a program, `python -m benchmarks.object_store ENDPOINT BUCKET` waits until the server stores an
@@ -10,13 +13,16 @@ object and leaves an empty bucket; it is run where the server can be reached.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 import shutil
+import socket
+import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, cast
@@ -29,6 +35,7 @@ ACCESS_KEY = "AKIDSWARMLAB"
 SECRET_KEY = "only-for-servers-that-live-for-one-run"
 REGION = "us-east-1"
 S3_PORT = 8333
+GRPC_PORT_NAMES = ("master.port.grpc", "volume.port.grpc", "filer.port.grpc", "s3.port.grpc")
 
 START_TIMEOUT_S = 60.0  # Seen: 3.3 s on an idle machine; a loaded one has taken ten.
 RETRY_S = 0.1
@@ -134,6 +141,16 @@ def own_loopback_address() -> str:
     return f"127.{next(_SERIAL) % 254 + 1}.{process >> 8 & 0xFF}.{process & 0xFF}"
 
 
+def own_grpc_ports() -> dict[str, int]:
+    """Ports of the inner services that nobody on this machine uses now."""
+    with contextlib.ExitStack() as stack:
+        listeners = [stack.enter_context(socket.socket()) for _ in GRPC_PORT_NAMES]
+        for listener in listeners:
+            listener.bind(("", 0))
+        ports = [int(listener.getsockname()[1]) for listener in listeners]
+    return dict(zip(GRPC_PORT_NAMES, ports, strict=True))
+
+
 def make_bucket(endpoint: str, bucket: str) -> None:
     """Waits until `endpoint` stores an object, then leaves an empty bucket behind; raises
     TimeoutError. A server answers before its first volume can be written to."""
@@ -153,6 +170,23 @@ def make_bucket(endpoint: str, bucket: str) -> None:
             time.sleep(RETRY_S)
         else:
             return
+
+
+@contextlib.contextmanager
+def running_store(directory: Path, bucket: str) -> Iterator[ObjectStore]:
+    """A server on an address of its own, with an empty bucket, for as long as the context; this
+    process's environment leads to it."""
+    store = ObjectStore(directory, own_loopback_address(), ports=own_grpc_ports())
+    argv = store.server_command()
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(argv, stdout=log, stderr=log, cwd=directory)
+    try:
+        os.environ.update(store.environment(), NO_PROXY="*")
+        make_bucket(store.endpoint, bucket)
+        yield store
+    finally:
+        process.kill()
+        process.wait()
 
 
 if __name__ == "__main__":
