@@ -29,6 +29,7 @@ from pathlib import Path
 import libtorrent
 from blake3 import blake3
 
+from benchmarks.command_meter import touch_memory
 from swarm.protocol.ids import ChunkDigest, ChunkIndex
 from swarm.protocol.manifest import (
     FileEntry,
@@ -40,7 +41,6 @@ from swarm.protocol.manifest import (
 from swarm.store.disk import DiskStore
 
 FILE = "model.safetensors"
-BLOCK_BYTES = 64 << 20
 PIECE_BYTES = 1 << 20
 RUN_TIMEOUT_S = 300.0
 POLL_S = 0.005
@@ -198,18 +198,6 @@ def _measure(seed: Peer, fetch: Peer, finished: Path) -> Measurement:
         fetch.stop()
 
 
-def _touch_memory(ground: Ground) -> None:
-    """Write as much as a run will, and let it go. A virtual machine's free memory may have gone
-    back to its host, and getting it again costs up to 2.5 core-seconds per GB, several times what
-    is measured here; touched a moment ago it is there, as it is on a host of its own."""
-    block = bytes(BLOCK_BYTES)
-    scratch = ground.root / "scratch"
-    with scratch.open("wb", buffering=0) as file:
-        for _ in range(-(-ground.total_bytes // BLOCK_BYTES) + 1):
-            file.write(block)
-    scratch.unlink()
-
-
 @contextmanager
 def _fetch_directory(ground: Ground) -> Iterator[Path]:
     """An empty directory, and a clean place beside it."""
@@ -229,7 +217,7 @@ def compare(ground: Ground, runs: int, log: Callable[[str], None]) -> dict[str, 
     results: dict[str, list[Measurement]] = {name: [] for name in systems}
     for number in range(runs):
         for name, run in systems.items():
-            _touch_memory(ground)
+            touch_memory(ground.root, ground.total_bytes)
             measurement = run(ground)
             results[name].append(measurement)
             rate = ground.total_bytes / measurement.seconds / 1e9

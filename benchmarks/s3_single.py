@@ -1,217 +1,237 @@
-"""One reader of one S3 server: our origin, httpx and botocore, interleaved, as ratios of one run.
+"""One node alone, straight from S3: `swarm pull`, s5cmd and `aws s3 cp`, as whole commands.
 
-    python -m benchmarks.s3_single [--size 256MiB] [--rounds 5] [--json]
+    python -m benchmarks.s3_single [--size 1GiB] [--rounds 3] [--chunk-size 8MiB]
+    python -m benchmarks.s3_single --reads [--size 256MiB] [--rounds 5]
 
-All read the same object from SeaweedFS in ranges of 16 MiB and drop the bytes, over one connection
-and over four (botocore over one: its streams block). The first round warms up and is not counted;
-a line is the median of the others. `core_s_per_gb` counts this process alone, so it is the client's
-share, and the number to compare on a machine where the server takes the other half of the cores.
+All fetch the same files from the same server (SeaweedFS) at their defaults, ours without a tracker;
+the files are compared with the source afterwards, ours have been verified before they were visible.
+The commands take turns on memory touched a moment before; a first round warms up and is not
+counted, and a line is the median of the others. Start-up counts. The server runs on the same cores,
+so the rates are for comparison; `core_s_per_gb` and the memory are the client's alone. Our cost is
+one part by the byte and one by the chunk, and a model of this size is cut into small ones (2 MiB);
+`--chunk-size 8MiB` shows what one of 16 GB pays.
+
+awscli and the project cannot share an environment (each pins botocore), so it gets one beside the
+project's, `.venv-aws`, made at the first run; where that fails it is left out, with the reason.
+
+`--reads` compares single reads within one process instead: see `benchmarks.s3_reads`.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import filecmp
 import json
 import os
-import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol, cast
 
-import httpx
 import trio
-from botocore.config import Config
-from botocore.session import Session
 
-from benchmarks.object_store import (
-    ACCESS_KEY,
-    REGION,
-    SECRET_KEY,
-    ObjectStore,
-    make_bucket,
-    own_loopback_address,
-)
-from swarm.origin.credentials import CredentialTriple
-from swarm.origin.origin import MIB, Origin, OriginSettings, open_origin
-from swarm.origin.s3_signing import signed_headers
+from benchmarks import s3_reads
+from benchmarks.command_meter import Cost, measure_command, touch_memory
+from benchmarks.object_store import running_store
+from benchmarks.race_s3 import s5cmd_program
 from swarm.units import parse_size
 
-RANGE_BYTES = 16 * MIB  # What AWS advises, and what a chunk of a large model is cut into.
 BUCKET = "single"
-KEY = "object"
-TRIPLE = CredentialTriple(ACCESS_KEY, SECRET_KEY, "")
-
-ReadRange = Callable[[int, int], Awaitable[None]]
+PLAIN = f"s3://{BUCKET}/plain"
+ORIGIN = f"s3://{BUCKET}/swarm"
+FILE_COUNT = 4  # As a model of this size has; more would measure requests rather than bytes.
+BLOCK_BYTES = 16 << 20
+MIB = 1 << 20
+COMMAND_TIMEOUT_S = 300.0
+INSTALL_TIMEOUT_S = 300.0
+SWARM = str(Path(sys.executable).with_name("swarm"))
+AWS_ENVIRONMENT = Path(__file__).parent.parent / ".venv-aws"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One way to read the object, measured."""
+class Line:
+    """One system, measured: medians."""
 
     system: str
-    connections: int
+    seconds: float
     gb_per_s: float
     core_s_per_gb: float
+    max_rss_mib: float
+    # Of that, memory which is no page of a file.
+    max_anonymous_mib: float
 
 
-class RandomSource:
-    """An object to upload: one block of random bytes, repeated."""
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What all runs share."""
 
-    part_bytes = RANGE_BYTES
+    root: Path
+    source: Path
+    size: int
+    environment: Mapping[str, str]
+    # System -> its command, which fetches the files into `target`.
+    commands: Mapping[str, Sequence[str]]
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._block = os.urandom(RANGE_BYTES)
-
-    async def read_part(self, index: int) -> bytes:
-        await trio.lowlevel.checkpoint()
-        return self._block[: self.size - index * RANGE_BYTES]
+    @property
+    def target(self) -> Path:
+        return self.root / "target"
 
 
-@contextlib.contextmanager
-def running_store(directory: Path) -> Iterator[str]:
-    """The endpoint of a server with a bucket; this process's environment leads to it."""
-    store = ObjectStore(directory, own_loopback_address())
-    with (directory / "log").open("wb") as log:
-        process = subprocess.Popen(store.server_command(), stdout=log, stderr=log, cwd=directory)
+def write_model(directory: Path, size: int) -> None:
+    """`FILE_COUNT` files of random bytes, `size` in all."""
+    directory.mkdir()
+    for index in range(FILE_COUNT):
+        left = size * (index + 1) // FILE_COUNT - size * index // FILE_COUNT
+        with (directory / f"weights-{index + 1}.data").open("wb") as file:
+            while left:
+                left -= file.write(os.urandom(min(left, BLOCK_BYTES)))
+
+
+def client_environment(root: Path, store_environment: Mapping[str, str]) -> dict[str, str]:
+    """The store's, and nothing of this machine's settings, credentials or proxies."""
+    # s5cmd reads one variable of its own name for the address of the server.
+    endpoint = store_environment["AWS_ENDPOINT_URL"]
+    own = {"PATH": os.environ["PATH"], "HOME": str(root), "S3_ENDPOINT_URL": endpoint}
+    return {**store_environment, **own}
+
+
+def prepare(
+    root: Path,
+    size: int,
+    store_environment: Mapping[str, str],
+    aws: str | None,
+    publish_flags: Sequence[str],
+) -> Ground:
+    """Make the files, upload and publish them."""
+    source = root / "source"
+    write_model(source, size)
+    environment = client_environment(root, store_environment)
+    _call([s5cmd_program(), "--log", "error", "cp", f"{source}/", f"{PLAIN}/"], environment)
+    publish = [SWARM, "publish", str(source), "--origin", ORIGIN, "--json", *publish_flags]
+    version = str(json.loads(_call(publish, environment))["version"])
+    target = str(root / "target")
+    commands = {
+        "swarm": [SWARM, "pull", version, target, "--origin", ORIGIN, "--json"],
+        "s5cmd": [s5cmd_program(), "--log", "error", "cp", f"{PLAIN}/*", f"{target}/"],
+    }
+    if aws is not None:
+        commands["aws"] = [aws, "s3", "cp", "--recursive", "--only-show-errors", PLAIN, target]
+    return Ground(root, source, size, environment, commands)
+
+
+def _call(argv: Sequence[str], environment: Mapping[str, str]) -> bytes:
+    done = subprocess.run(
+        argv, env=environment, stdout=subprocess.PIPE, timeout=COMMAND_TIMEOUT_S, check=True
+    )
+    return done.stdout
+
+
+def run_once(ground: Ground, system: str) -> Cost:
+    """One run of one command, into an empty directory, its result compared with the source."""
+    touch_memory(ground.root, ground.size)
+    ground.target.mkdir()
     try:
-        os.environ.update(store.environment(), NO_PROXY="*")
-        make_bucket(store.endpoint, BUCKET)
-        yield store.endpoint
+        log = ground.root / f"{system}.log"
+        argv = ground.commands[system]
+        cost = measure_command(argv, ground.environment, log, timeout_s=COMMAND_TIMEOUT_S)
+        check_copy(ground.source, ground.target)
     finally:
-        process.kill()
-        process.wait()
+        shutil.rmtree(ground.target)
+    return cost
 
 
-async def measure(endpoint: str, size: int, rounds: int) -> list[Reading]:
-    """Medians over `rounds` rounds of all systems."""
-    origin = open_origin(f"s3://{BUCKET}", settings=OriginSettings(uses_proxy_environment=False))
-    await origin.upload(KEY, RandomSource(size), progress=lambda _: None)
-    samples: dict[tuple[str, int], list[tuple[float, float]]] = {}
-    url = f"{endpoint}/{BUCKET}/{KEY}"
-    async with httpx.AsyncClient(trust_env=False) as client:
-        readers: list[tuple[str, int, ReadRange]] = [
-            (name, connections, reader)
-            for connections in (1, 4)
-            for name, reader in (("swarm", _swarm(origin)), ("httpx", _httpx(client, url)))
-        ]
-        readers.append(("botocore", 1, _botocore(endpoint)))
-        for round_index in range(rounds + 1):
-            for name, connections, reader in readers:
-                sample = await _timed(reader, size, connections)
-                if round_index:
-                    samples.setdefault((name, connections), []).append(sample)
-    await origin.aclose()
-    return [
-        Reading(
-            name,
-            connections,
-            round(statistics.median(rate for rate, _ in found), 3),
-            round(statistics.median(cost for _, cost in found), 3),
-        )
-        for (name, connections), found in samples.items()
-    ]
+def check_copy(source: Path, target: Path) -> None:
+    """Every file of `source` lies in `target`, byte for byte; raises RuntimeError."""
+    names = [path.name for path in source.iterdir()]
+    _, different, missing = filecmp.cmpfiles(source, target, names, shallow=False)
+    if different or missing:
+        raise RuntimeError(f"not what was published: {sorted(different + missing)}")
 
 
-async def _timed(reader: ReadRange, size: int, connections: int) -> tuple[float, float]:
-    """GB/s and core-seconds per GB of reading the object once."""
-    offsets = iter(range(0, size, RANGE_BYTES))
+def summarize(system: str, size: int, costs: Sequence[Cost]) -> Line:
+    """The medians, each of its own."""
 
-    async def work() -> None:
-        for offset in offsets:
-            await reader(offset, min(RANGE_BYTES, size - offset))
+    def median(values: Iterable[float], digits: int) -> float:
+        return round(statistics.median(values), digits)
 
-    started_at, cpu_s = time.perf_counter(), _cpu_s()
-    async with trio.open_nursery() as nursery:
-        for _ in range(connections):
-            nursery.start_soon(work)
     gigabytes = size / 1e9
-    return gigabytes / (time.perf_counter() - started_at), (_cpu_s() - cpu_s) / gigabytes
+    return Line(
+        system,
+        seconds=median((cost.seconds for cost in costs), 3),
+        gb_per_s=median((gigabytes / cost.seconds for cost in costs), 3),
+        core_s_per_gb=median((cost.cpu_s / gigabytes for cost in costs), 3),
+        max_rss_mib=median((cost.rss_bytes_max / MIB for cost in costs), 1),
+        max_anonymous_mib=median((cost.anonymous_bytes_max / MIB for cost in costs), 1),
+    )
 
 
-def _swarm(origin: Origin) -> ReadRange:
-    async def drop(_offset: int, _piece: memoryview) -> None:
-        return
-
-    async def read(offset: int, length: int) -> None:
-        await origin.read_range(KEY, offset, length, etag=None, sink=drop)
-
-    return read
-
-
-def _httpx(client: httpx.AsyncClient, url: str) -> ReadRange:
-    async def read(offset: int, length: int) -> None:
-        headers = signed_headers(
-            "GET",
-            url,
-            {"Range": f"bytes={offset}-{offset + length - 1}"},
-            TRIPLE,
-            region=REGION,
-            clock_offset_s=0,
-        )
-        async with client.stream("GET", url, headers=headers) as response:
-            response.raise_for_status()
-            async for _ in response.aiter_raw():
-                pass
-
-    return read
+def compare(ground: Ground, rounds: int) -> list[Line]:
+    """All systems, in turns."""
+    found: dict[str, list[Cost]] = {system: [] for system in ground.commands}
+    for number in range(rounds + 1):
+        for system, costs in found.items():
+            cost = run_once(ground, system)
+            _say(f"round {number}: {system} {cost.seconds:.2f} s, {cost.cpu_s:.2f} core-s")
+            if number:
+                costs.append(cost)
+    return [summarize(system, ground.size, costs) for system, costs in found.items()]
 
 
-class _ObjectClient(Protocol):
-    """The one call used here of a client whose methods botocore makes at run time."""
-
-    def get_object(self, *, Bucket: str, Key: str, Range: str) -> dict[str, _Body]: ...
-
-
-class _Body(Protocol):
-    def iter_chunks(self, size: int) -> Iterator[bytes]: ...
-
-
-def _botocore(endpoint: str) -> ReadRange:
-    made = Session().create_client("s3", endpoint_url=endpoint, config=Config(proxies={}))
-    client = cast("_ObjectClient", made)
-
-    def read_blocking(offset: int, length: int) -> None:
-        wanted = f"bytes={offset}-{offset + length - 1}"
-        for _ in client.get_object(Bucket=BUCKET, Key=KEY, Range=wanted)["Body"].iter_chunks(MIB):
-            pass
-
-    async def read(offset: int, length: int) -> None:
-        await trio.to_thread.run_sync(read_blocking, offset, length)
-
-    return read
+def aws_program(environment: Path) -> str | None:
+    """awscli in an environment of its own, made if it is not there; None, with the reason on
+    stderr, if it cannot be."""
+    program = environment / "bin" / "aws"
+    steps = [
+        [sys.executable, "-m", "venv", str(environment)],
+        [str(environment / "bin" / "pip"), "install", "--quiet", "awscli"],
+        [str(program), "--version"],
+    ]
+    try:
+        for argv in steps[2:] if program.exists() else steps:
+            subprocess.run(
+                argv, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=True
+            )
+    except subprocess.CalledProcessError as error:
+        _say(f"without aws: {error}: {error.stderr.strip()[-500:]}")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        _say(f"without aws: {error}")
+    else:
+        return str(program)
+    return None
 
 
-def _cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def main() -> None:
-    """Print a table, or JSON."""
+    """Print a list of lines as JSON."""
     parser = argparse.ArgumentParser(prog="benchmarks.s3_single")
-    parser.add_argument("--size", type=parse_size, default=256 * MIB)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--size", type=parse_size)
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--chunk-size", help="for publishing [default: by size]")
+    parser.add_argument("--directory", type=Path, default=Path("/dev/shm"))
+    parser.add_argument("--reads", action="store_true", help="single reads within one process")
+    parser.add_argument("--json", action="store_true", help="the only form there is")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, running_store(Path(directory)) as endpoint:
-        readings = trio.run(measure, endpoint, options.size, options.rounds)
-    if options.json:
-        print(json.dumps([asdict(reading) for reading in readings]))
-        return
-    for reading in readings:
-        print(
-            f"{reading.system:10} {reading.connections} connections "
-            f"{reading.gb_per_s:6.3f} GB/s {reading.core_s_per_gb:6.3f} core-s/GB",
-            file=sys.stdout,
-        )
+    flags = ["--chunk-size", options.chunk_size] if options.chunk_size else []
+    lines: Sequence[Line | s3_reads.Reading]
+    with tempfile.TemporaryDirectory(prefix="s3-single-", dir=options.directory) as directory:
+        root = Path(directory)
+        with running_store(root / "store", BUCKET) as store:
+            if options.reads:
+                size, rounds = options.size or 256 * MIB, options.rounds or 5
+                lines = trio.run(s3_reads.measure, store.endpoint, BUCKET, size, rounds)
+            else:
+                size, rounds = options.size or 1024 * MIB, options.rounds or 3
+                aws = aws_program(AWS_ENVIRONMENT)
+                ground = prepare(root, size, store.environment(), aws, flags)
+                lines = compare(ground, rounds)
+    print(json.dumps([asdict(line) for line in lines]))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 A body with a Content-Length, which is every range, is received straight from the socket, a megabyte
 at a time, and never passes through h11: general HTTP clients copy each byte three times, which cost
-2.5 times the CPU here (`benchmarks.s3_single` measures httpx beside this in one run). SO_RCVLOWAT
+2.5 times the CPU here (`benchmarks.s3_reads` measures httpx beside this in one run). SO_RCVLOWAT
 lets the kernel collect 64 KiB before it wakes us. Chunked bodies, which only error pages and odd
 servers have, go through h11. Bodies of requests are written in slices, each with a deadline.
 
