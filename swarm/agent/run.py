@@ -133,7 +133,17 @@ async def _watch(agent: Agent, version: VersionId, watch: Watcher) -> None:
                 object_name=version.hex(),
                 hint="check the sources named here, or raise --stall-timeout",
             )
+        await _pause(agent, version)
+
+
+async def _pause(agent: Agent, version: VersionId) -> None:
+    """Until the next look, or the end: a short pull shall not wait for a tick that nobody sees."""
+    held = agent.shelf.held.get(version)
+    if held is None or held.durable.is_set():
         await trio.sleep(WATCH_INTERVAL_S)
+        return
+    with trio.move_on_after(WATCH_INTERVAL_S):
+        await held.durable.wait()
 
 
 def _is_final(agent: Agent, version: VersionId, problem: SwarmError) -> bool:
