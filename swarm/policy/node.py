@@ -194,7 +194,9 @@ class Node:
     def _progress_sampled(self, event: ProgressSampled, now: float) -> None:
         is_busy = bool(self._table.live) or self._uploads.active_count > 0
         self._nic.sample(event.bytes_in, event.bytes_out, is_busy=is_busy, now=now)
-        self._uploads.sampled(event.bytes_out, now)
+        uplink = self._nic.bytes_per_s if self._nic.is_known else 0.0
+        largest = max((download.chunk_bytes for download in self._downloads.values()), default=0)
+        self._uploads.sampled(event.bytes_out, uplink, largest, now)
         self._requests.sample(event.received, now)
         self._retune()
         self._requests.wake(now)

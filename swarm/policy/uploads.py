@@ -22,10 +22,16 @@ from swarm.protocol.ids import ChunkIndex, NodeId, SessionId, VersionId
 from swarm.protocol.messages import RefuseReason
 
 PACE_FACTOR = 1.5
-"""One of several uploads takes at most this many equal shares of what all of them reach now. Left
-to congestion control, flows of one full uplink ran at 3.5, 1.6, 0.8 and 0.7 MB/s for seconds, and a
-node that had drawn the lesser flow at each of its sources fell 8 % behind the swarm. What others
-cannot use may still be taken, and a rate that is not at its limit grows by half at each sample."""
+"""One of several uploads takes at most this many equal shares of a full uplink. Left to congestion
+control, flows of one uplink ran at 3.5, 1.6, 0.8 and 0.7 MB/s for seconds, and a node that had
+drawn the lesser flow at each of its sources fell 8 % behind the swarm. What others cannot use may
+still be taken."""
+FULL_SHARE = 0.7
+"""An uplink is full when uploads reach this part of a NIC that is known. Below it nothing is paced:
+a pace taken from what flows reach now held a fleet that had been idle at its idle rate, 16 s for
+20 MB on loopback."""
+PACED_CHUNK_S = 0.5
+"""No pace makes a chunk take longer, so that a wrong NIC estimate is outgrown within seconds."""
 RATE_MEMORY = 0.7
 """How much of the former rate counts when a sample is lower: a gap between chunks is no limit."""
 HASH_AGAIN_S = 5.0
@@ -57,6 +63,9 @@ class Uploads:
         self.slot_count = 1
         # Rate of all uploads together, lately, and the sample that it follows from.
         self._bytes_per_s = 0.0
+        # What uploads share while the uplink is full, else 0, and the least pace, both in bytes/s.
+        self._shared_bytes_per_s = 0.0
+        self._pace_min = 0.0
         self._sample = (-math.inf, 0)
         self.is_leaving = False
         self.sent_bytes = 0
@@ -219,19 +228,27 @@ class Uploads:
         self._active[_key(event)] = Upload(event)
         self._order_upload(event)
 
-    def sampled(self, bytes_out: int, now: float) -> None:
-        """Payload bytes sent since the start, every few hundred milliseconds."""
+    def sampled(
+        self, bytes_out: int, uplink_bytes_per_s: float, chunk_bytes: int, now: float
+    ) -> None:
+        """Payload bytes sent since the start, every few hundred milliseconds; the uplink's rate, 0
+        while it is not known, and the largest chunk that is served."""
         then, before = self._sample
         if now > then:
             rate = (bytes_out - before) / (now - then)
             self._bytes_per_s = max(rate, RATE_MEMORY * self._bytes_per_s)
             self._sample = (now, bytes_out)
+        is_full = self._bytes_per_s >= FULL_SHARE * uplink_bytes_per_s
+        self._shared_bytes_per_s = uplink_bytes_per_s if is_full else 0.0
+        self._pace_min = chunk_bytes / PACED_CHUNK_S
 
     def _order_upload(self, event: ChunkRequested) -> None:
         count = len(self._active)
-        pace = int(PACE_FACTOR * self._bytes_per_s / count) if count > 1 else 0
+        pace = 0.0
+        if count > 1 and self._shared_bytes_per_s:
+            pace = max(PACE_FACTOR * self._shared_bytes_per_s / count, self._pace_min)
         self._orders.append(
-            StartUpload(event.peer, event.session, event.version, event.chunk, pace)
+            StartUpload(event.peer, event.session, event.version, event.chunk, int(pace))
         )
 
     def _refuse(self, event: ChunkRequested, reason: RefuseReason) -> None:
