@@ -22,14 +22,15 @@ from swarm.protocol.ids import ChunkIndex, NodeId, SessionId, VersionId
 from swarm.protocol.messages import RefuseReason
 
 PACE_FACTOR = 1.5
-"""One of several uploads takes at most this many equal shares of a full uplink. Left to congestion
-control, flows of one uplink ran at 3.5, 1.6, 0.8 and 0.7 MB/s for seconds, and a node that had
-drawn the lesser flow at each of its sources fell 8 % behind the swarm. What others cannot use may
-still be taken."""
-FULL_SHARE = 0.7
-"""An uplink is full when uploads reach this part of a NIC that is known. Below it nothing is paced:
-a pace taken from what flows reach now held a fleet that had been idle at its idle rate, 16 s for
-20 MB on loopback."""
+"""One of several uploads takes at most this many equal shares of what all of them reach on a full
+uplink. Left to congestion control, flows of one uplink ran at 3.5, 1.6, 0.8 and 0.7 MB/s for
+seconds, and a node that had drawn the lesser flow at each of its sources fell 8 % behind the swarm.
+What others cannot use may still be taken."""
+FULL_SHARE = 0.4
+"""Below this part of a NIC that is known an uplink is not full, and nothing is paced: a pace taken
+from any rate held a fleet that had been idle at its idle rate, 16 s for 20 MB on loopback."""
+SILENCE_S = 1.0
+"""Between two samples: nothing moved for so long, or they would have come."""
 PACED_CHUNK_S = 0.5
 """No pace makes a chunk take longer, so that a wrong NIC estimate is outgrown within seconds."""
 RATE_MEMORY = 0.7
@@ -237,9 +238,11 @@ class Uploads:
         if now > then:
             rate = (bytes_out - before) / (now - then)
             self._bytes_per_s = max(rate, RATE_MEMORY * self._bytes_per_s)
+            if now - then > SILENCE_S:
+                self._bytes_per_s = 0.0  # A mean over an idle time says nothing.
             self._sample = (now, bytes_out)
         is_full = self._bytes_per_s >= FULL_SHARE * uplink_bytes_per_s
-        self._shared_bytes_per_s = uplink_bytes_per_s if is_full else 0.0
+        self._shared_bytes_per_s = self._bytes_per_s if is_full else 0.0
         self._pace_min = chunk_bytes / PACED_CHUNK_S
 
     def _order_upload(self, event: ChunkRequested) -> None:

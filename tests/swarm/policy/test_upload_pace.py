@@ -1,4 +1,4 @@
-"""The pace of uploads: even shares of an uplink that is known and full, and nothing else."""
+"""The pace of uploads: even shares of an uplink that is full, and nothing else."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def seed() -> Seed:
 
 
 def test_uploads_of_a_full_uplink_get_even_shares_and_a_half(seed: Seed) -> None:
-    seed.send(0.9 * UPLINK)
-    assert seed.pace_of("B", "C", "D") == [0, 6_000_000, 4_000_000]
+    seed.send(6_000_000)
+    assert seed.pace_of("B", "C", "D") == [0, 4_500_000, 3_000_000]
 
 
 def test_an_uplink_that_is_not_full_paces_nothing(seed: Seed) -> None:
@@ -51,8 +51,9 @@ def test_an_uplink_that_is_not_full_paces_nothing(seed: Seed) -> None:
     assert seed.pace_of("B", "C") == [0, 0]
 
 
-def test_an_uplink_that_is_not_known_paces_nothing(seed: Seed) -> None:
-    seed.send(UPLINK, 0.0)
+def test_a_silence_makes_the_rate_unknown(seed: Seed) -> None:
+    seed.send(6_000_000)
+    seed.uploads.sampled(18_000_000, 0.0, CHUNK_BYTES, 110.0)
     assert seed.pace_of("B", "C") == [0, 0]
 
 
