@@ -12,6 +12,7 @@ import pytest
 from tests.support.requirements import may_skip
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+# Tests of a project of their own, run in a process of their own: what must be noticed.
 SKIPPING_TESTS = """
 import pytest
 

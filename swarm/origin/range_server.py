@@ -163,7 +163,8 @@ class RangeServer:
         await _send(stream, http, h11.Response(status_code=status, headers=headers))
         if request.method == b"GET":
             await self._send_file(stream, file.fd, span)
-            # h11 is told how much went past it, so that it keeps the account of the message.
+            # h11 is told how much went past it, so that it keeps the account of the message; its
+            # documentation allows any sized object here, its types only bytes.
             http.send_with_data_passthrough(h11.Data(data=_Passed(len(span))))  # type: ignore[arg-type]
         await _send(stream, http, h11.EndOfMessage())
 

@@ -99,7 +99,8 @@ def is_pickle(reader: SourceReader) -> bool:
         with zipfile.ZipFile(SeekableReader(reader)) as archive:
             return any(name.endswith(".pkl") for name in archive.namelist())
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        # A damaged archive under a weight's name: a loader that opens it expects a pickle.
+        # Damaged, or of a kind that zipfile does not read (it says so by NotImplementedError). A
+        # loader that opens an archive under a weight's name expects a pickle.
         return reader.path.lower().endswith(_ZIP_WEIGHT_SUFFIXES)
 
 

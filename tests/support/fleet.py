@@ -87,6 +87,7 @@ class FleetNode:
 
     def change(self, **changes: object) -> None:
         """Settings for the next start."""
+        # Keywords of many types under one name; a wrong one fails in the dataclass at once.
         self.settings = replace(self.settings, **changes)  # type: ignore[arg-type]
 
     @property
@@ -149,6 +150,7 @@ class Fleet:
             cluster_key=self.cluster_key,
             leave_grace_s=2.0,
         )
+        # As in `FleetNode.change`.
         made = FleetNode(name, replace(settings, **changes), self)  # type: ignore[arg-type]
         self.nodes.append(made)
         return made

@@ -42,7 +42,7 @@ class PolicylessPeer:
     # What neighbours named.
     named: list[PeerInfo] = field(default_factory=list)
     problems: list[SwarmError] = field(default_factory=list)
-    address: Address = Address("", 0)  # noqa: RUF009 - frozen.
+    address: Address = field(default_factory=lambda: Address("", 0))
     serves_at_once: bool = True
     _changed: trio.Event = field(default_factory=trio.Event)
     _seen: int = 0

@@ -105,7 +105,7 @@ def test_a_key_file_open_to_others_is_refused(tmp_path: Path, mode: int) -> None
     assert KEY.hex() not in str(caught.value)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@pytest.mark.root
 def test_a_secret_volume_may_lend_the_group_a_key(tmp_path: Path) -> None:
     path = write(tmp_path / "key", format_key(KeyKind.CLUSTER, KEY), 0o440)
     os.chown(path, os.geteuid() + 1, os.getegid())

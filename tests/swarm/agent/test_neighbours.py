@@ -292,6 +292,7 @@ async def test_neighbours_name_other_agents() -> None:
         await connect(a, b)
         a.network.send_peers(b.node_id, (c.info, a.info))
         with trio.fail_after(5):
+            # The list has no event to wait for, and a test needs none to be added.
             while not b.named:  # noqa: ASYNC110
                 await trio.sleep(0.001)
         assert b.named == [c.info, a.info]

@@ -216,6 +216,7 @@ async def test_cancel_in_the_middle_ends_both_transfers_of_the_link() -> None:
 
 async def _received(fetcher: PolicylessPeer, transfer: int) -> None:
     with trio.fail_after(5):
+        # The count is the kernel's: nobody is told when it moves.
         while not dict(fetcher.network.sample()).get(TransferId(transfer)):  # noqa: ASYNC110
             await trio.sleep(0.002)
 

@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from swarm.policy.commands import Command, EndSession, RequestChunk, SendBadChunk
+from swarm.policy.commands import (
+    Command,
+    EndSession,
+    FetchFromOrigin,
+    RequestChunk,
+    SendBadChunk,
+)
 from swarm.policy.events import (
     ChunkVerified,
     FailureReason,
@@ -304,8 +310,8 @@ def test_origin_intake_is_no_fault_of_the_peers() -> None:
     """)
     first, second = requests(story.first)
     commands = story.lease((1, 8))
-    (lease,) = [command for command in commands if type(command).__name__ == "FetchFromOrigin"]
-    transfer = lease.transfer  # type: ignore[union-attr]
+    (lease,) = [command for command in commands if isinstance(command, FetchFromOrigin)]
+    transfer = lease.transfer
     rate = NIC_BYTES_PER_S / 10
     for tick in range(1, 50):
         at = tick / 10

@@ -141,6 +141,7 @@ def test_proof_of_another_connection_is_worth_nothing() -> None:
 )  # fmt: skip
 def test_altered_hello_does_not_fit_its_proof(change: dict[str, object]) -> None:
     left, right = opener(hello(ALICE)), acceptor(hello(BOB))
+    # The parameters change fields of several types; the dataclass takes them as they are.
     altered = dataclasses.replace(hello(ALICE), **change)  # type: ignore[arg-type]
     for answer in right.receive(altered):
         left.receive(answer)
