@@ -278,8 +278,9 @@ async def test_a_channel_whose_version_is_gone_leaves_the_old_one_serving(
 
 
 async def test_one_flipped_bit_costs_one_more_read(fleet: Fleet, tmp_path: Path) -> None:
+    """Its first byte, as which chunk is read first is chance and some have only 31 bytes."""
     result = await published(fleet, tmp_path, M1)
-    fleet.served.proxy.faults.append(Fault(target_part="/files/", flip_bit=77, for_requests=1))
+    fleet.served.proxy.faults.append(Fault(target_part="/files/", flip_bit=0, for_requests=1))
     await fleet.pull(result.version.hex(), tmp_path / "pulled")
     assert fleet.file_requests() == result.chunks + 1
 
