@@ -92,7 +92,7 @@ class Agent:
             # Its own: with the shells' draws in between a story could not be replayed from a seed.
             random.Random(),
         )
-        self.decider = Decider(self._node, observe=self._observe, execute=self._execute)
+        self.decider = Decider(self._node, self._listen, self._observe, self._execute)
         self.shelf = Shelf(
             store,
             sources=self._manifest_sources(),
@@ -173,6 +173,9 @@ class Agent:
             self.session.subscriptions_changed()
 
     # ---- what happened: the shell's own notes, before the node decides
+
+    def _listen(self) -> None:
+        self.network.listen()
 
     def _observe(self, event: fact.Event) -> None:
         match event:

@@ -1,7 +1,8 @@
 """The one task that lets the node decide: drain the queue, decide, act, sleep until there is more.
 
 Events are queued by whoever sees them and handled at our own pace, so a burst of a thousand haves
-is one wake-up. No other task calls `Node.handle`: the policy needs no locks, and its story replays.
+is one wake-up and one decision. No other task calls `Node.handle`: the policy needs no locks, and
+its story replays.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ class Decider:
     def __init__(
         self,
         node: Node,
-        *,
+        listen: Callable[[], None],
         observe: Callable[[Event], None],
         execute: Callable[[Command], None],
     ) -> None:
+        """`listen` emits what waits to be read from neighbours: a turn that is due anyway takes it
+        along."""
         self.node = node
+        self._listen = listen
         self._observe = observe
         self._execute = execute
         self._queue: deque[Event] = deque()
@@ -49,16 +53,20 @@ class Decider:
             with trio.move_on_at(math.inf if deadline is None else deadline):
                 await self._wake.wait()
             self._wake = trio.Event()
+            self._listen()
             now = trio.current_time()
             while self._queue:
-                self._handle(self._queue.popleft(), now)
+                events = tuple(self._queue)
+                self._queue.clear()
+                self._handle(events, now)
             deadline = self.node.next_deadline()
             if deadline is not None and deadline <= now:
-                self._handle(TimerFired(), now)
+                self._handle((TimerFired(),), now)
 
-    def _handle(self, event: Event, now: float) -> None:
-        """The shell notes the fact first: what it shows is never behind what the node decided
+    def _handle(self, events: tuple[Event, ...], now: float) -> None:
+        """The shell notes the facts first: what it shows is never behind what the node decided
         on."""
-        self._observe(event)
-        for command in self.node.handle(event, now=now):
+        for event in events:
+            self._observe(event)
+        for command in self.node.handle(*events, now=now):
             self._execute(command)

@@ -199,6 +199,11 @@ class PeerNetwork:
             self._running.uploads.written(event.version, event.chunk)
         self._agent_emit(event)
 
+    def listen(self) -> None:
+        """Emit what neighbours have said by now."""
+        if self._running is not None:
+            self._running.neighbours.reader.read()
+
     # ---- commands
 
     def execute(self, command: PeerCommand) -> None:

@@ -1,11 +1,10 @@
 """The node: one place where facts become orders.
 
-Three doors: `handle` takes one event and returns the commands it leads to, `next_deadline` says
+Three doors: `handle` takes events and returns the commands they lead to, `next_deadline` says
 when `TimerFired` is due at the latest, `statistics` describes. Each event is first recorded by the
-part it concerns, then the node decides once: fill the sessions, read the origin where it may,
-announce, dial. Nothing here waits, reads a clock or rolls global dice, so that the agent and the
-simulator run the same node, and a story (the last few thousand events with their commands) replays
-a bug.
+part it concerns, then the node decides once for all: fill the sessions, read the origin where it
+may, announce, dial. Nothing here waits, reads a clock or rolls global dice, so that the agent and
+the simulator run the same node, and a story (the last few thousand steps) replays a bug.
 
 Several versions share the neighbours, the upload slots and the NIC; bit fields, picking and leases
 are per version, the version added first goes first.
@@ -62,9 +61,11 @@ from swarm.policy.peers import Neighbourhood
 from swarm.policy.requests import Requests
 from swarm.policy.settings import NodeSettings
 from swarm.policy.statistics import NodeStatistics, node_statistics
-from swarm.policy.transfers import Transfer, TransferTable
+from swarm.policy.transfers import TransferTable
 from swarm.policy.uploads import Uploads
 from swarm.protocol.ids import NodeId, VersionId
+
+Step = tuple[float, tuple[Event, ...], tuple[Command, ...]]
 
 
 class Node:
@@ -99,27 +100,26 @@ class Node:
         )
         self._uploads = Uploads(settings.upload_queue_count, orders)
         self._gossip = Gossip(self._downloads, self._neighbourhood, self._uploads, orders)
-        self._story: deque[tuple[float, Event, tuple[Command, ...]]] = deque(
-            maxlen=settings.story_count
-        )
+        self._story: deque[Step] = deque(maxlen=settings.story_count)
         self._retune()
 
     # -- the three doors
 
-    def handle(self, event: Event, *, now: float) -> list[Command]:
-        """Take in one fact and return what to do about it, in this order."""
-        if isinstance(event, TransferEvent):
-            self._transfer_event(event, now)
-        elif isinstance(event, PeerEvent):
-            self._peer_event(event, now)
-        elif isinstance(event, UploadEvent):
-            self._upload_event(event, now)
-        else:
-            self._control_event(event, now)
+    def handle(self, *events: Event, now: float) -> list[Command]:
+        """Take in facts, oldest first, and return what to do about them, in this order."""
+        for event in events:
+            if isinstance(event, TransferEvent):
+                self._transfer_event(event, now)
+            elif isinstance(event, PeerEvent):
+                self._peer_event(event, now)
+            elif isinstance(event, UploadEvent):
+                self._upload_event(event, now)
+            else:
+                self._control_event(event, now)
         self._decide(now)
         commands = self._orders.copy()
         self._orders.clear()
-        self._story.append((now, event, tuple(commands)))
+        self._story.append((now, events, tuple(commands)))
         return commands
 
     def next_deadline(self) -> float | None:
@@ -149,8 +149,8 @@ class Node:
             now,
         )
 
-    def story(self) -> list[tuple[float, Event, tuple[Command, ...]]]:
-        """The last events with the commands they led to, oldest first."""
+    def story(self) -> list[Step]:
+        """The last steps, oldest first: an instant, its events, the commands they led to."""
         return list(self._story)
 
     def check_invariants(self) -> None:
@@ -352,14 +352,12 @@ class Node:
         if download is None:
             return
         download.mode = event.mode
+        # Chunks from peers may finish, whatever the mode: they cost nothing more.
         for transfer in list(self._table.live.values()):
-            if transfer.download is download and self._is_forbidden(transfer):
+            from_origin = transfer.download is download and transfer.session is None
+            if from_origin and not download.takes_from_origin:
                 self._leases.give_back(transfer)
                 self._requests.cancel(transfer)
-
-    def _is_forbidden(self, transfer: Transfer) -> bool:
-        """The mode forbids this source. Chunks from peers may finish: they cost nothing more."""
-        return transfer.session is None and not transfer.download.takes_from_origin
 
     def _leave(self) -> None:
         """Finish what runs; start and serve nothing new."""

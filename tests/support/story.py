@@ -103,10 +103,10 @@ class Story:
         story.add(held)
         return story
 
-    def tell(self, event: Event, *, at: float | None = None) -> list[Command]:
+    def tell(self, *events: Event, at: float | None = None) -> list[Command]:
         if at is not None:
             self.now = at
-        commands = self.node.handle(event, now=self.now)
+        commands = self.node.handle(*events, now=self.now)
         self.node.check_invariants()
         return commands
 

@@ -95,7 +95,7 @@ def test_the_story_is_kept_and_bounded() -> None:
     story = Story("..", replace(default_settings(), story_count=3))
     for tick in range(5):
         story.tell(TimerFired(), at=float(tick))
-    assert story.node.story() == [(float(tick), TimerFired(), ()) for tick in range(2, 5)]
+    assert story.node.story() == [(float(tick), (TimerFired(),), ()) for tick in range(2, 5)]
 
 
 def test_a_story_replays_to_the_same_commands() -> None:
@@ -105,8 +105,19 @@ def test_a_story_replays_to_the_same_commands() -> None:
         C   ...###
     """)
     second = Story("", is_added=False)
-    for now, event, commands in first.node.story():
-        assert second.tell(event, at=now) == list(commands)
+    for now, events, commands in first.node.story():
+        assert second.tell(*events, at=now) == list(commands)
+
+
+def test_several_facts_are_one_decision() -> None:
+    """Of two neighbours that appear together the node sees both before it picks a source."""
+    story = Story("....")
+    for name in "BC":
+        story.link(name)
+    rows = {"B": "##..", "C": "..##"}
+    events = [HavesReceived(peer_id(name), VERSION, bits(row), 0) for name, row in rows.items()]
+    asked = {order.peer for order in story.tell(*events) if isinstance(order, RequestChunk)}
+    assert asked == {peer_id("B"), peer_id("C")}
 
 
 def test_a_version_is_added_once() -> None:
