@@ -141,7 +141,11 @@ def _options(context: click.Context, name: str, previous: int | None) -> Publish
 
 async def _previous_chunk_bytes(tracker: TrackerClient, name: str) -> int | None:
     """The chunk size of the latest version of `name`, so that equal chunks stay equal."""
-    records = [r for r in await tracker.list_versions() if name and r.name == name]
+    records = [
+        record
+        for record in await tracker.list_versions()
+        if name and any(label.rpartition("@")[0] == name for label in record.names)
+    ]
     return max(records, key=lambda r: r.published_at).chunk_bytes if records else None
 
 

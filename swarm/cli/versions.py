@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from swarm.cli.options import common, tracker_options
@@ -9,8 +11,12 @@ from swarm.cli.output import emit, table
 from swarm.cli.times import shown_time
 from swarm.cli.tracker_access import ask_tracker
 from swarm.http.messages import Json
+from swarm.protocol.ids import VersionId
 from swarm.protocol.tracker_api import PublishRecord
 from swarm.units import format_size
+
+if TYPE_CHECKING:
+    from swarm.agent.tracker_client import TrackerClient
 
 
 @click.group(no_args_is_help=False)
@@ -24,22 +30,39 @@ def versions() -> None:
 @click.pass_context
 def list_versions(context: click.Context, /, as_json: bool, **_flags: object) -> None:
     """List all versions, the latest first."""
-    found = ask_tracker(context, lambda tracker: tracker.list_versions())
+    found, served_by = ask_tracker(context, _versions_and_channels)
     rows = [
         (
             record.version.hex()[:12],
-            _label(record) or "-",
+            ", ".join(_labels(record)) or "-",
+            ", ".join(served_by.get(record.version, ())) or "-",
             format_size(record.bytes),
             str(record.files),
             shown_time(record.published_at),
         )
         for record in found
     ]
+    documents: list[Json] = [
+        {**record_document(record), "channels": list(served_by.get(record.version, ()))}
+        for record in found
+    ]
     emit(
-        {"versions": [record_document(record) for record in found]},
+        {"versions": documents},
         as_json=as_json,
-        data=table(("VERSION", "NAME", "BYTES", "FILES", "PUBLISHED"), rows),
+        data=table(("VERSION", "NAMES", "CHANNELS", "BYTES", "FILES", "PUBLISHED"), rows),
     )
+
+
+async def _versions_and_channels(
+    tracker: TrackerClient,
+) -> tuple[tuple[PublishRecord, ...], dict[VersionId, list[str]]]:
+    """All versions, and the channels that point at each."""
+    found = await tracker.list_versions()
+    served_by: dict[VersionId, list[str]] = {}
+    for target in await tracker.list_channels():
+        if target.version is not None:
+            served_by.setdefault(target.version, []).append(target.channel)
+    return found, served_by
 
 
 @versions.command()
@@ -52,7 +75,7 @@ def show(context: click.Context, /, reference: str, as_json: bool, **_flags: obj
     record = ask_tracker(context, lambda tracker: tracker.show_version(reference))
     lines = [
         f"version        {record.version.hex()}",
-        f"name           {_label(record) or '-'}",
+        f"names          {', '.join(_labels(record)) or '-'}",
         f"origin         {record.origin}",
         f"size           {format_size(record.bytes)} in {record.files} files"
         f" ({format_size(record.unique_bytes)} of unique chunks)",
@@ -71,6 +94,7 @@ def record_document(record: PublishRecord) -> dict[str, Json]:
         "version": record.version.hex(),
         "name": record.name or None,
         "tag": record.tag or None,
+        "names": list(_labels(record)),
         "origin": record.origin,
         "files": record.files,
         "bytes": record.bytes,
@@ -85,8 +109,11 @@ def record_document(record: PublishRecord) -> dict[str, Json]:
     }
 
 
-def _label(record: PublishRecord) -> str:
-    return f"{record.name}@{record.tag}" if record.name else ""
+def _labels(record: PublishRecord) -> tuple[str, ...]:
+    """All names; of a tracker of an earlier release the one that it tells."""
+    if record.names or not record.name:
+        return record.names
+    return (f"{record.name}@{record.tag}",)
 
 
 def _yes_no(value: bool) -> str:

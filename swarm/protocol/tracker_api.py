@@ -204,6 +204,9 @@ class PublishRecord:
     contains_code: bool
     # (stable id, message) pairs.
     warnings: tuple[tuple[str, str], ...]
+    # Every NAME@TAG that stands for this version, in order; the tracker's to fill in, as names are
+    # added after a version was published.
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,25 @@ def listed(cluster: Cluster) -> list[dict[str, object]]:
     return versions
 
 
+def test_all_names_and_channels_of_a_version_are_listed(cluster: Cluster, model: Path) -> None:
+    """The same bytes under a second name, and under a first one after they had none."""
+    first = cluster.publish(model)["version"]
+    arguments = ["publish", str(model), "--origin", cluster.origin, "--name", "other/name"]
+    arguments += ["--tag", "v7", *cluster.tracker_flags]
+    done = swarm(*arguments, timeout_s=60, **cluster.origin_environment)
+    assert done.returncode == 0, done.stderr
+    for name in ("production", "canary"):
+        cluster.swarm("channel", "set", name, str(first))
+    (version,) = listed(cluster)
+    assert version["names"] == ["model@v1", "other/name@v7"]
+    assert version["channels"] == ["canary", "production"]
+    for reference in ("model@v1", "other/name@v7", str(first)):
+        assert cluster.swarm("versions", "show", reference)["names"] == version["names"]
+    shown = swarm("versions", "list", *cluster.tracker_flags).stdout
+    assert "model@v1, other/name@v7" in shown
+    assert "canary, production" in shown
+
+
 def test_the_chunk_size_of_a_name_is_kept(cluster: Cluster, model: Path) -> None:
     """So that equal chunks of two versions stay equal."""
     with (model / "big.bin").open("wb") as file:

@@ -43,6 +43,7 @@ def publish_record(
     name: str = "",
     tag: str = "",
     published_at: float = 0.0,
+    names: tuple[str, ...] = (),
 ) -> PublishRecord:
     """A record whose sums fit a version of one file."""
     total = chunks * chunk_bytes
@@ -61,6 +62,7 @@ def publish_record(
         is_validated=True,
         contains_code=False,
         warnings=(("W1", "a warning"),),
+        names=names,
     )
 
 

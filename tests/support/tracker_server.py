@@ -109,5 +109,6 @@ def made_version(*, chunks: int = 8, name: str = "", tag: str = "") -> tuple[Pub
         is_validated=True,
         contains_code=False,
         warnings=(),
+        names=(f"{name}@{tag}",) if name else (),
     )
     return record, raw

@@ -57,6 +57,8 @@ class Catalog:
         self._records: dict[VersionId, PublishRecord] = {}
         self._ids: list[bytes] = []
         self._names: dict[tuple[str, str], VersionId] = {}
+        # The same names as labels, sorted, by version.
+        self._labels: dict[VersionId, list[str]] = {}
 
     def load(
         self,
@@ -68,7 +70,7 @@ class Catalog:
             self._records[record.version] = record
         self._ids = sorted(self._records)
         for name, tag, version in names:
-            self._names[name, tag] = version
+            self._give_name(name, tag, version)
 
     def check(self, record: PublishRecord) -> bool:
         """Whether this registration says something new; raises UsageError, ConflictError."""
@@ -95,16 +97,17 @@ class Catalog:
             self._records[record.version] = record
             insort(self._ids, record.version)
         if record.name:
-            self._names[record.name, record.tag] = record.version
+            self._give_name(record.name, record.tag, record.version)
 
     def get(self, version: VersionId) -> PublishRecord | None:
         return self._records.get(version)
 
     def records(self) -> tuple[PublishRecord, ...]:
-        """All, newest first."""
-        return tuple(
-            sorted(self._records.values(), key=lambda record: record.published_at, reverse=True)
+        """All with all their names, newest first."""
+        newest_first = sorted(
+            self._records.values(), key=lambda record: record.published_at, reverse=True
         )
+        return tuple(self._named(record) for record in newest_first)
 
     def resolve(self, reference: str) -> PublishRecord:
         """The version that a reference names, under the name that was asked for; raises
@@ -118,8 +121,17 @@ class Catalog:
                     object_name=reference[:300],
                     hint="see `swarm versions list`",
                 )
-            return replace(self._records[version], name=name, tag=tag)
-        return self._records[self._by_prefix(reference)]
+            return replace(self._named(self._records[version]), name=name, tag=tag)
+        return self._named(self._records[self._by_prefix(reference)])
+
+    def _give_name(self, name: str, tag: str, version: VersionId) -> None:
+        if (name, tag) not in self._names:
+            self._names[name, tag] = version
+            insort(self._labels.setdefault(version, []), f"{name}@{tag}")
+
+    def _named(self, record: PublishRecord) -> PublishRecord:
+        """Whatever a publisher wrote there: names are the catalog's."""
+        return replace(record, names=tuple(self._labels.get(record.version, ())))
 
     def _by_prefix(self, reference: str) -> VersionId:
         digits = len(reference)

@@ -36,6 +36,24 @@ def test_a_version_may_have_several_names() -> None:
     assert subject.resolve("org/model@v1").name == "org/model"
 
 
+def test_every_answer_tells_all_names_of_its_version() -> None:
+    """Whichever was given first, whichever was asked for, whatever a publisher claimed, and after
+    a restart as before it."""
+    subject = catalog()
+    subject.add(publish_record(ONE, name="another", tag="x"))
+    subject.add(publish_record(ONE, name="another", tag="x"))
+    subject.add(publish_record(TWO, name="late", tag="v1", names=("claimed@v1",)))
+    restarted = Catalog()
+    given = [("org/model", "v1", ONE), ("another", "x", ONE), ("late", "v1", TWO)]
+    restarted.load(subject.records(), given)
+    for found in (subject, restarted):
+        names = ("another@x", "org/model@v1")
+        assert found.resolve("org/model@v1").names == names
+        assert found.resolve("another@x").names == names
+        assert found.resolve(ONE.hex()).names == names
+        assert [record.names for record in found.records()] == [("late@v1",), names]
+
+
 @pytest.mark.parametrize("digits", [13, 14, 15, 64])
 def test_a_prefix_that_tells_them_apart_is_enough(digits: int) -> None:
     subject = catalog()
