@@ -18,11 +18,12 @@ import trio
 from swarm.agent.accounting import Ledger, Source, Transfer
 from swarm.agent.channel_follower import ChannelFollower
 from swarm.agent.decider import Decider
-from swarm.agent.documents import ManifestSource
 from swarm.agent.handshaking import DIAL_FAULTS
 from swarm.agent.held_version import HeldVersion
+from swarm.agent.manifest_sources import manifest_sources
 from swarm.agent.origin_client import OriginClient
 from swarm.agent.origin_fetches import OriginFetches
+from swarm.agent.origin_health import OriginHealth
 from swarm.agent.peer_manifests import PeerManifests
 from swarm.agent.peer_network import PeerNetwork
 from swarm.agent.rate_limit import RateLimit
@@ -31,6 +32,7 @@ from swarm.agent.settings import AgentSettings, network_settings, node_settings
 from swarm.agent.shelf import Shelf
 from swarm.agent.tracker_client import TrackerClient
 from swarm.agent.tracker_session import TrackerSession
+from swarm.agent.version_names import VersionNames
 from swarm.errors import SwarmError
 from swarm.policy import commands as order
 from swarm.policy import events as fact
@@ -70,6 +72,9 @@ class Agent:
         self.settings = settings
         self.identity = identity
         self.ledger = Ledger()
+        # What reads of the origin showed of it.
+        self.origin_health = OriginHealth()
+        self.names = VersionNames(tracker, rng=random.Random())
         self.follower = ChannelFollower(
             settings.channels, is_ready=lambda version: self.shelf.is_ready(version)
         )
@@ -95,20 +100,15 @@ class Agent:
         self.decider = Decider(self._node, self._listen, self._observe, self._execute)
         self.shelf = Shelf(
             store,
-            sources=self._manifest_sources(),
+            sources=manifest_sources(tracker, self._peer_manifests, origin, self.origin_health),
             on_open=self._opened,
             on_ready=self._is_ready,
             on_lost=self._lost,
         )
-        self.network = self._new_network(downlink)
-        self.fetches = self._new_fetches(origin) if origin is not None else None
-        self.facts = ReportFacts(self.shelf, self.follower, self.ledger, self.fetches, self._node)
-
-    def _new_network(self, downlink: RateLimit) -> PeerNetwork:
-        return PeerNetwork(
-            identity=self.identity,
-            key=self.settings.cluster_key or bytes(32),
-            settings=network_settings(self.settings),
+        self.network = PeerNetwork(
+            identity=identity,
+            key=settings.cluster_key or bytes(32),
+            settings=network_settings(settings),
             store_versions=self.shelf.stores,
             emit=self.decider.emit,
             documents=self._document,
@@ -116,10 +116,16 @@ class Agent:
             on_peers=self._peers_named,
             downlink=downlink,
         )
+        self.fetches = self._new_fetches(origin) if origin is not None else None
+        self.facts = ReportFacts(self.shelf, self.follower, self.ledger, self.fetches, self._node)
 
     def _new_fetches(self, origin: OriginClient) -> OriginFetches:
         return OriginFetches(
-            origin, self.shelf.held, emit=self.decider.emit, on_problem=self._version_problem
+            origin,
+            self.shelf.held,
+            health=self.origin_health,
+            emit=self.decider.emit,
+            on_problem=self._version_problem,
         )
 
     # ---- life
@@ -169,8 +175,10 @@ class Agent:
     def want(self, version: VersionId) -> None:
         """Fetch and serve this version from now on."""
         assert self._nursery is not None, "the agent does not run"
-        if self.shelf.want(version, self._nursery) and self.session is not None:
-            self.session.subscriptions_changed()
+        if self.shelf.want(version, self._nursery):
+            self._nursery.start_soon(self.names.learn, version)
+            if self.session is not None:
+                self.session.subscriptions_changed()
 
     # ---- what happened: the shell's own notes, before the node decides
 
@@ -383,15 +391,6 @@ class Agent:
     def _document(self, version: VersionId, kind: DocumentKind) -> bytes | None:
         held = self.shelf.held.get(version)
         return held.manifest_bytes if held is not None and kind is DocumentKind.MANIFEST else None
-
-    def _manifest_sources(self) -> list[ManifestSource]:
-        sources: list[ManifestSource] = []
-        if self._tracker is not None:
-            sources.append(("the tracker", self._tracker.manifest))
-        sources.append(("peers", self._peer_manifests.fetch))
-        if self._origin is not None:
-            sources.append(("the origin", self._origin.fetch_manifest))
-        return sources
 
     async def _manifest_of(self, peer: PeerInfo, version: VersionId) -> bytes:
         return await self.network.fetch_document(

@@ -37,6 +37,9 @@ noticed within one report interval."""
 MISSING_RETRY_S_MAX = 30.0
 """The same for a source that is sure: a fleet that waits for a version must not storm an origin."""
 
+ORIGIN = "the origin"
+"""The source whose word is final: a version exists when the origin has its manifest."""
+
 ManifestSource = tuple[str, Callable[[VersionId], Awaitable[bytes | None]]]
 """What it is called in messages, and the call; None means that this source does not have it."""
 
@@ -47,7 +50,8 @@ async def fetch_manifest(
     """Ask until one source has the right bytes.
 
     `on_wait` hears of what is in the way while every source has failed, again with each failure: a
-    NotFoundError when all are sure that they have none."""
+    NotFoundError when all are sure that they have none, or when the origin is sure and the others
+    cannot be asked, which is then retryable."""
     assert sources
     search = _Search(version, on_wait, len(sources))
     async with trio.open_nursery() as nursery:
@@ -111,20 +115,27 @@ class _Search:
     def _failed(self, name: str, error: SwarmError) -> None:
         former = self._failures.get(name)
         if former is None or former.message != error.message:
-            logger.info("manifest of %s from %s: %s", self._version.hex()[:12], name, error.message)
+            # For who looks closely; what is in the way is told by whoever waits for the manifest.
+            logger.debug(
+                "manifest of %s from %s: %s", self._version.hex()[:12], name, error.message
+            )
         self._failures[name] = error
         if len(self._failures) == self._source_count:
             self._on_wait(self._summary())
 
     def _summary(self) -> SwarmError:
-        """What an operator should look at first."""
-        failures = self._failures.values()
-        for kind in (AuthError, IntegrityError, OriginError, TrackerError):
-            for error in failures:
+        """What an operator should look at first, with what every source said."""
+        for kind in (AuthError, IntegrityError, OriginError):
+            for error in self._failures.values():
                 if isinstance(error, kind):
                     return error
+        silent = [error for error in self._failures.values() if isinstance(error, TrackerError)]
+        if silent and not isinstance(self._failures.get(ORIGIN), NotFoundError):
+            return silent[0]
+        said = "; ".join(f"{name}: {error.message}" for name, error in self._failures.items())
         return NotFoundError(
-            f"no source has the manifest of version {self._version.hex()}",
+            f"no source has the manifest of version {self._version.hex()} ({said})",
             object_name=self._version.hex(),
             hint="check the version id and the origin URL, or publish it again",
+            is_retryable=any(error.is_retryable for error in silent),
         )

@@ -3,9 +3,11 @@ status."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+import trio
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from swarm.agent.status import version_status
 
@@ -46,6 +48,13 @@ def _version_metrics(agent: Agent, registry: CollectorRegistry) -> None:
         seconds.labels(name).set(status.seconds)
         for source, count in status.bytes_by_source.items():
             by_source.labels(name, source.value).set(count)
+    problem = Gauge(
+        "swarm_version_problem", "1: not READY, and its latest fault is of this class",
+        ["version", "class"], registry=registry,
+    )  # fmt: skip
+    for version in agent.shelf.missing():
+        if (error := agent.shelf.problems.get(version)) is not None:
+            problem.labels(version.hex(), error.code).set(1)
 
 
 def _agent_metrics(agent: Agent, registry: CollectorRegistry) -> None:
@@ -56,6 +65,7 @@ def _agent_metrics(agent: Agent, registry: CollectorRegistry) -> None:
     gauge("swarm_transfers_live", "Chunks on their way here", len(agent.ledger.live))
     gauge("swarm_sent_bytes_total", "Payload bytes sent to peers", agent.ledger.sent_bytes)
     gauge("swarm_nic_bytes_per_second", "NIC rate, given or learned", agent.facts.nic_bytes_per_s())
+    _origin_metrics(agent, registry)
     is_lost = agent.session is not None and agent.session.is_lost
     gauge("swarm_tracker_lost", "1 while no tracker answers", is_lost)
     revision = Gauge(
@@ -63,3 +73,27 @@ def _agent_metrics(agent: Agent, registry: CollectorRegistry) -> None:
     )
     for channel, number in agent.facts.channels_served():
         revision.labels(channel).set(number)
+
+
+def _origin_metrics(agent: Agent, registry: CollectorRegistry) -> None:
+    """Nothing where there is no origin."""
+    if not agent.settings.origin:
+        return
+    now = trio.current_time()
+    degraded = Gauge(
+        "swarm_origin_degraded", "1 while reads of the origin fail so", ["reason"],
+        registry=registry,
+    )  # fmt: skip
+    since = Gauge(
+        "swarm_origin_degraded_since_seconds", "Since when, seconds since 1970", ["reason"],
+        registry=registry,
+    )  # fmt: skip
+    failures = Counter(
+        "swarm_origin_failures", "Failed reads of the origin", ["reason"], registry=registry
+    )
+    for fault, count in agent.origin_health.failure_counts.items():
+        degraded.labels(fault.value).set(0)
+        failures.labels(fault.value).inc(count)
+    for trouble in agent.origin_health.degradations(now=now):
+        degraded.labels(trouble.fault.value).set(1)
+        since.labels(trouble.fault.value).set(time.time() - now + trouble.since)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -10,6 +9,7 @@ import trio
 
 from swarm.agent.held_version import HeldVersion
 from swarm.agent.origin_client import OriginClient
+from swarm.agent.origin_health import Document, OriginHealth, watched
 from swarm.errors import (
     AuthError,
     IntegrityError,
@@ -25,12 +25,6 @@ from swarm.policy.events import ChunkVerified, Event, FailureReason, TransferFai
 from swarm.protocol.ids import VersionId
 from swarm.protocol.locations import Locations, decode_locations
 
-logger = logging.getLogger(__name__)
-
-LOG_INTERVAL_S = 10.0
-"""One line for all failures of this long: an outage of the origin is one fact, not one a
-request."""
-
 
 class OriginFetches:
     """The live reads of the origin. Owned by the agent, which cancels by transfer id."""
@@ -40,11 +34,13 @@ class OriginFetches:
         client: OriginClient,
         held: Mapping[VersionId, HeldVersion],
         *,
+        health: OriginHealth,
         emit: Callable[[Event], None],
         on_problem: Callable[[VersionId, SwarmError], None],
     ) -> None:
         self._client = client
         self._held = held
+        self._health = health
         self._emit = emit
         self._on_problem = on_problem
         self._scopes: dict[TransferId, trio.CancelScope] = {}
@@ -52,7 +48,6 @@ class OriginFetches:
         self._locating: dict[VersionId, trio.Lock] = {}
         # Payload bytes so far, by live transfer.
         self.received: dict[TransferId, int] = {}
-        self._logged_at = float("-inf")
 
     def start(self, command: FetchFromOrigin, nursery: trio.Nursery) -> None:
         scope = trio.CancelScope()
@@ -90,17 +85,24 @@ class OriginFetches:
             self.received[command.transfer] += count
 
         try:
+            locations = await self._locate(held)
+        except SwarmError as error:
+            self._on_problem(command.version, error)
+            return _failure(command.transfer, error)
+        try:
             await self._client.fetch_chunk(
                 held.manifest,
-                await self._locate(held),
+                locations,
                 command.chunk,
                 command.connections,
                 partial(held.store.writer, command.chunk),
                 progress=progress,
             )
         except SwarmError as error:
-            self._note(command.version, error)
+            self._on_problem(command.version, error)
+            self._health.failed(command.version, command.chunk, error, now=trio.current_time())
             return _failure(command.transfer, error)
+        self._health.succeeded(command.version, command.chunk, now=trio.current_time())
         return ChunkVerified(command.version, command.chunk, command.transfer)
 
     async def _locate(self, held: HeldVersion) -> Locations:
@@ -108,16 +110,12 @@ class OriginFetches:
         lock = self._locating.setdefault(held.version, trio.Lock())
         async with lock:
             if held.version not in self._locations:
-                raw = await self._client.fetch_locations(held.version)
-                self._locations[held.version] = decode_locations(raw)
+                read = watched(self._health, Document.LOCATIONS, self._read_locations)
+                self._locations[held.version] = await read(held.version)
             return self._locations[held.version]
 
-    def _note(self, version: VersionId, error: SwarmError) -> None:
-        self._on_problem(version, error)
-        now = trio.current_time()
-        if now - self._logged_at >= LOG_INTERVAL_S:
-            self._logged_at = now
-            logger.warning("origin: %s", error.message)
+    async def _read_locations(self, version: VersionId) -> Locations:
+        return decode_locations(await self._client.fetch_locations(version))
 
 
 def _failure(transfer: TransferId, error: SwarmError) -> TransferFailed:

@@ -20,6 +20,7 @@ from swarm.agent.serving import serving
 from swarm.agent.settings import AgentSettings
 from swarm.agent.status import VersionStatus, version_status, waiting_reason
 from swarm.agent.tracker_client import TrackerClient
+from swarm.agent.waiting_log import say_what_is_waited_for
 from swarm.errors import (
     AuthError,
     IntegrityError,
@@ -65,6 +66,7 @@ async def run_agent(settings: AgentSettings, *, on_start: Callable[[Agent], None
             for reference in settings.versions:
                 agent.unresolved[reference] = "the tracker was not asked yet"
                 nursery.start_soon(_want_reference, agent, reference)
+            nursery.start_soon(say_what_is_waited_for, agent)
             await nursery.start(serve_local_api, agent)
             await trio.sleep_forever()
     finally:
@@ -117,23 +119,45 @@ async def pull(
 
 async def _watch(agent: Agent, version: VersionId, watch: Watcher) -> None:
     """Until the version is ready; raises what ends it before."""
-    started_at = trio.current_time()
+    started_at = met_at = trio.current_time()
+    met: SwarmError | None = None
     while not agent.shelf.is_ready(version):
+        now = trio.current_time()
         status = version_status(agent, version)
         reason = waiting_reason(agent, version)
         watch(agent, status, reason)
         problem = agent.shelf.problems.get(version)
+        if problem is not met:
+            met, met_at = problem, now
         if problem is not None and _is_final(agent, version, problem):
             raise problem
-        idle_s = status.idle_s if status is not None else trio.current_time() - started_at
+        idle_s = status.idle_s if status is not None else now - started_at
         if idle_s > agent.settings.stall_timeout_s:
-            raise StalledError(
-                f"no verified byte of {version.hex()[:12]} for {idle_s:.0f} s: {reason}"
-                + (f"; last fault: {problem.message}" if problem else ""),
-                object_name=version.hex(),
-                hint="check the sources named here, or raise --stall-timeout",
-            )
+            is_cause = problem is not None and met_at >= now - idle_s
+            raise _stalled(version, idle_s, reason, problem, is_cause=is_cause)
         await _pause(agent, version)
+
+
+def _stalled(
+    version: VersionId, idle_s: float, reason: str, problem: SwarmError | None, *, is_cause: bool
+) -> SwarmError:
+    """What ends a pull that got nothing for too long. Where the origin has said for good that it
+    cannot help, since the last byte came, that is the news: whoever else might have did not."""
+    if problem is not None and is_cause and _is_lasting(problem):
+        return problem
+    return StalledError(
+        f"no verified byte of {version.hex()[:12]} for {idle_s:.0f} s: {reason}"
+        + (f"; last fault: {problem.message}" if problem else ""),
+        object_name=version.hex(),
+        hint="check the sources named here, or raise --stall-timeout",
+    )
+
+
+def _is_lasting(problem: SwarmError) -> bool:
+    """A fault of the origin that time does not mend."""
+    if isinstance(problem, OriginError):
+        return not problem.is_retryable
+    return isinstance(problem, NotFoundError | AuthError | IntegrityError)
 
 
 async def _pause(agent: Agent, version: VersionId) -> None:
@@ -155,9 +179,7 @@ def _is_final(agent: Agent, version: VersionId, problem: SwarmError) -> bool:
     if version not in agent.shelf.held:
         # Every source was asked for the manifest, neighbours among them.
         return not problem.is_retryable
-    if agent.neighbour_count or problem.is_retryable:
-        return False
-    return isinstance(problem, NotFoundError | AuthError | IntegrityError | OriginError)
+    return not (agent.neighbour_count or problem.is_retryable) and _is_lasting(problem)
 
 
 @asynccontextmanager

@@ -57,6 +57,12 @@ class Shelf:
         """Versions that are open or being opened."""
         return tuple(dict.fromkeys([*self.held, *self._opening]))
 
+    def missing(self) -> tuple[VersionId, ...]:
+        """Versions that were asked for and are not READY: being opened, being filled, or refused
+        for what their manifest says."""
+        asked = dict.fromkeys([*self.wanted, *self.problems])
+        return tuple(version for version in asked if not self.is_ready(version))
+
     def is_ready(self, version: VersionId) -> bool:
         held = self.held.get(version)
         return held is not None and held.is_ready

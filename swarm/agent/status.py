@@ -6,6 +6,7 @@ the commonest complaint about every comparable tool."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -77,9 +78,13 @@ def waiting_reason(agent: Agent, version: VersionId) -> str:
     held = agent.shelf.held.get(version)
     if held is None:
         problem = agent.shelf.problems.get(version)
-        return (
-            f"waiting for the manifest: {problem.message}" if problem else "fetching the manifest"
-        )
+        if problem is None:
+            return "fetching the manifest"
+        if version not in agent.shelf.wanted:
+            return f"refused: {problem.code}: {problem.message}"
+        return f"waiting for the manifest: {problem.code}: {problem.message}"
+    if held.is_whole:
+        return "being made ready"
     missing = len(held.manifest.lengths) - held.bits.bit_count()
     senders = Counter(
         transfer.sender for transfer in agent.ledger.live.values() if transfer.version == version
@@ -114,11 +119,31 @@ def unready_reasons(agent: Agent) -> list[str]:
     reasons += [_unset_reason(agent, channel) for channel in agent.follower.unset()]
     reasons += [f"version {name}: {reason}" for name, reason in agent.unresolved.items()]
     reasons += [
-        f"version {version.hex()[:12]}: {waiting_reason(agent, version)}"
-        for version in agent.shelf.wanted
-        if not agent.shelf.is_ready(version) and not agent.follower.is_in_transit(version)
+        version_reason(agent, version)
+        for version in agent.shelf.missing()
+        if not agent.follower.is_in_transit(version)
     ]
     return reasons
+
+
+def transit_reasons(agent: Agent) -> list[str]:
+    """Why channels that serve an older version do not serve their target yet: no reason to be
+    unready, but one to be told."""
+    return [
+        version_reason(agent, version)
+        for version in agent.shelf.missing()
+        if agent.follower.is_in_transit(version)
+    ]
+
+
+def version_reason(agent: Agent, version: VersionId) -> str:
+    """How far a version that is not READY has come, and what it waits for."""
+    account = agent.ledger.accounts.get(version)
+    share = ""
+    if account is not None and account.total_bytes:
+        percent = 100 * min(account.verified_bytes, account.total_bytes) // account.total_bytes
+        share = f" {percent}%"
+    return f"version {version.hex()[:12]}{share}: {waiting_reason(agent, version)}"
 
 
 def _unset_reason(agent: Agent, channel: str) -> str:
@@ -141,10 +166,16 @@ def status_document(agent: Agent) -> dict[str, Json]:
         "nic_bytes_per_s": agent.facts.nic_bytes_per_s(),
         "sent_bytes": agent.ledger.sent_bytes,
         "tracker": _tracker_document(agent),
+        "origin": _origin_document(agent),
         "channels": [_channel_document(agent, channel) for channel in agent.follower.channels],
         "versions": [_version_document(status) for status in statuses if status is not None],
         "opening": [v.hex() for v in agent.shelf.wanted if v not in agent.shelf.held],
-        "waiting": unready_reasons(agent),
+        "waiting": unready_reasons(agent) + transit_reasons(agent),
+        "problems": [
+            {"version": version.hex(), "class": error.code, "message": error.message}
+            for version, error in agent.shelf.problems.items()
+        ],
+        "names": {version.hex(): list(names) for version, names in agent.names.names.items()},
     }
 
 
@@ -152,6 +183,28 @@ def _tracker_document(agent: Agent) -> Json:
     if agent.session is None:
         return None
     return {"lost": agent.session.is_lost, "failure": agent.session.failure}
+
+
+def _origin_document(agent: Agent) -> Json:
+    """What reads of the origin showed of it; instants in seconds since 1970."""
+    if not agent.settings.origin:
+        return None
+    now = trio.current_time()
+    # The health keeps monotonic instants; people and scrapers want dates.
+    clock = time.time() - now
+    return {
+        "url": agent.settings.origin,
+        "degraded": [
+            {
+                "reason": trouble.fault.value,
+                "since": round(clock + trouble.since, 3),
+                "last_at": round(clock + trouble.last_at, 3),
+                "failures": trouble.failures,
+                "message": trouble.message,
+            }
+            for trouble in agent.origin_health.degradations(now=now)
+        ],
+    }
 
 
 def _channel_document(agent: Agent, channel: str) -> Json:

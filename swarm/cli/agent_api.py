@@ -53,6 +53,28 @@ class TrackerDocument(TypedDict):
     failure: str
 
 
+class DegradedDocument(TypedDict):
+    """One kind of failure of the origin that lasts; instants in seconds since 1970."""
+
+    reason: str
+    since: float
+    last_at: float
+    failures: int
+    message: str
+
+
+class OriginDocument(TypedDict):
+    """What the agent's own reads showed of its origin."""
+
+    url: str
+    degraded: list[DegradedDocument]
+
+
+# Functional, as one of its keys is a word of the language.
+ProblemDocument = TypedDict("ProblemDocument", {"version": str, "class": str, "message": str})
+"""The latest fault of one version."""
+
+
 class StatusDocument(TypedDict):
     """/v1/status, the parts that commands read; `--json` passes on all of it."""
 
@@ -63,10 +85,14 @@ class StatusDocument(TypedDict):
     nic_bytes_per_s: int
     sent_bytes: int
     tracker: TrackerDocument | None
+    origin: OriginDocument | None
     channels: list[ChannelDocument]
     versions: list[VersionDocument]
     opening: list[str]
     waiting: list[str]
+    problems: list[ProblemDocument]
+    # NAME@TAG labels by version, where the tracker has told any.
+    names: dict[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)

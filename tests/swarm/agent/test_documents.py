@@ -5,7 +5,7 @@ from __future__ import annotations
 import blake3
 import trio
 
-from swarm.agent.documents import HEAD_START_S, ManifestSource, fetch_manifest
+from swarm.agent.documents import HEAD_START_S, ORIGIN, ManifestSource, fetch_manifest
 from swarm.errors import AuthError, NotFoundError, OriginError, SwarmError, TrackerError
 from swarm.protocol.ids import VersionId
 
@@ -86,3 +86,25 @@ async def test_a_refusal_is_told_before_an_absence(autojump_clock: object) -> No
     missing = Scripted(NotFoundError("x"))
     assert await fetched(missing, Scripted(denied, RAW), waits=waits) == RAW
     assert set(waits) == {denied}
+
+
+async def test_the_origin_decides_while_others_cannot_be_asked(autojump_clock: object) -> None:
+    """That it has no manifest is the news; the others may still have, so it is asked again."""
+    waits: list[SwarmError] = []
+    sources: list[ManifestSource] = [
+        ("the tracker", Scripted(TrackerError("no tracker answers", is_retryable=True))),
+        ("peers", Scripted(None)),
+        (ORIGIN, Scripted(NotFoundError("404"), RAW)),
+    ]
+    assert await fetch_manifest(VERSION, sources, on_wait=waits.append) == RAW
+    assert {type(error) for error in waits} == {NotFoundError}
+    assert waits[0].is_retryable
+    for said in ("the tracker: no tracker answers", "peers: ", "the origin: 404"):
+        assert said in waits[0].message
+
+
+async def test_without_an_origin_nobody_is_sure(autojump_clock: object) -> None:
+    waits: list[SwarmError] = []
+    silent = TrackerError("none of the peers named answers", is_retryable=True)
+    assert await fetched(Scripted(None), Scripted(silent, RAW), waits=waits) == RAW
+    assert set(waits) == {silent}

@@ -48,6 +48,7 @@ def status_document(version: VersionDocument) -> StatusDocument:
         nic_bytes_per_s=125_000_000,
         sent_bytes=300,
         tracker={"lost": False, "failure": ""},
+        origin={"url": "s3://models/w", "degraded": []},
         channels=[
             {
                 "channel": "prod",
@@ -60,6 +61,8 @@ def status_document(version: VersionDocument) -> StatusDocument:
         versions=[version],
         opening=[],
         waiting=[] if version["ready"] else ["version 000102030405: 6 chunk(s) wait"],
+        problems=[],
+        names={},
     )
 
 
