@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from swarm.cli.output import note
 from swarm.errors import NotFoundError, StalledError, UsageError
+from swarm.store.lock import is_held
 from swarm.store.readiness import is_ready
 from swarm.units import format_duration
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 POLL_INTERVAL_S = 0.1
 """A look costs a few system calls; nobody notices a tenth of a second at a cold start."""
 NOTE_INTERVAL_S = 10.0
+NEWS_INTERVAL_S = 1.0
+"""Between two lines when the reason changes: progress is no news every tenth of a second."""
 CHANNEL_PREFIX = "channel:"
 _HEX = re.compile(r"[0-9a-f]{12,64}")
 
@@ -46,8 +49,10 @@ def is_local_reference(reference: str) -> bool:
 
 
 def wait_until_ready(look: Callable[[], Look], *, reference: str, timeout_s: float) -> str:
-    """Look until a ready directory is found; raises StalledError after `timeout_s`."""
+    """Look until a ready directory is found; raises StalledError after `timeout_s`. What is waited
+    for is said at once, when it changes and at intervals."""
     started_at = noted_at = time.monotonic()
+    noted = ""
     while True:
         found = look()
         if found.directory:
@@ -60,9 +65,11 @@ def wait_until_ready(look: Callable[[], Look], *, reference: str, timeout_s: flo
                 object_name=reference,
                 hint="see `swarm status`, or wait longer with --timeout",
             )
-        if now - noted_at >= NOTE_INTERVAL_S:
-            noted_at = now
-            note(f"waiting for {reference} since {format_duration(waited_s)}: {found.reason}")
+        is_news = not noted or (now - noted_at >= NEWS_INTERVAL_S and found.reason != noted)
+        if is_news or now - noted_at >= NOTE_INTERVAL_S:
+            noted_at, noted = now, found.reason
+            since = f" since {format_duration(waited_s)}" if waited_s >= 1 else ""
+            note(f"waiting for {reference}{since}: {found.reason}")
         time.sleep(min(POLL_INTERVAL_S, timeout_s - waited_s))
 
 
@@ -72,11 +79,11 @@ def look_in_cache(cache: Path, reference: str) -> Look:
         return _look_at_channel(cache, reference.removeprefix(CHANNEL_PREFIX))
     names = versions_in_cache(cache, reference)
     if not names:
-        return Look("", f"no version {reference} in {cache}")
+        return Look("", f"no version {reference} in {cache}{_no_agent(cache)}")
     directory = f"{cache.absolute()}/versions/{names[0]}"
     if is_ready(directory):
         return Look(directory)
-    return Look("", f"version {names[0][:12]} in {cache} is not whole yet")
+    return Look("", f"version {names[0][:12]} in {cache} is not whole yet{_no_agent(cache)}")
 
 
 def versions_in_cache(cache: Path, prefix: str) -> list[str]:
@@ -137,7 +144,20 @@ def _look_at_channel(cache: Path, name: str) -> Look:
         # Resolved once: what is given out stays one version when the link moves on.
         directory = os.path.realpath(link, strict=True)
     except OSError:
-        return Look("", f"no channel {name} in {cache} yet")
+        return Look("", f"no channel {name} in {cache} yet{_no_agent(cache)}")
     if is_ready(directory):
         return Look(directory)
-    return Look("", f"channel {name} in {cache} leads to a version that is not ready")
+    why = f"channel {name} in {cache} leads to a version that is not ready{_no_agent(cache)}"
+    return Look("", why)
+
+
+def _no_agent(cache: Path) -> str:
+    """That nobody is there who could make anything ready, as far as can be seen: on a network file
+    system, or from another machine, locks may not be. "" where an agent runs."""
+    if not cache.is_dir():
+        return "; there is no such directory, and so no agent"
+    if is_held(str(cache / "lock")):
+        return ""
+    if not (cache / "node").exists():
+        return "; no agent has ever run on this directory: is it the agent's --cache?"
+    return "; no running agent was seen on this directory"

@@ -74,18 +74,29 @@ class CacheLock:
             ) from error
 
 
+def is_held(path: str) -> bool:
+    """Whether a live process holds the cache lock at `path`. Takes no lock."""
+    return _holder(path) is not None
+
+
 def is_held_by(path: str, owner: str) -> bool:
     """Whether a live process holds the cache lock at `path` and is `owner`. Takes no lock."""
+    holder = _holder(path)
+    return holder is not None and holder.get("owner") == owner
+
+
+def _holder(path: str) -> dict[str, str] | None:
+    """What the live holder of a lock says of itself; None where nobody holds it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return False
+        return None
     try:
         answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _FLOCK.pack(fcntl.F_RDLCK, 0, 0, 0, 0))
         is_locked = _FLOCK.unpack(answer)[0] != fcntl.F_UNLCK
-        return is_locked and _read_content(fd).get("owner") == owner
+        return _read_content(fd) if is_locked else None
     except OSError:
-        return False
+        return None
     finally:
         os.close(fd)
 

@@ -13,6 +13,7 @@ import pytest
 from swarm.cli.run import placed
 from swarm.errors import EXIT_CODES
 from swarm.protocol.ids import VersionId
+from swarm.store.disk import DiskStore
 from swarm.store.lock import has_reader
 from swarm.store.readiness import write_durable
 from swarm.store.tree import Tree
@@ -80,6 +81,45 @@ def test_wait_ends_when_the_version_becomes_ready(tmp_path: Path) -> None:
     make_ready(directory, ID)
     output, _ = process.communicate(timeout=10)
     assert (process.returncode, output) == (0, f"{directory}\n")
+
+
+@pytest.mark.parametrize("reference", [ID.hex(), "channel:prod"])
+@pytest.mark.parametrize("place", ["nowhere", "empty", "left", "lived in"])
+def test_what_is_waited_for_is_said_at_once(tmp_path: Path, place: str, reference: str) -> None:
+    """With the suspicion that nobody will ever make it ready, where that is to be seen."""
+    cache = tmp_path / "cache"
+    if place != "nowhere":
+        cache.mkdir()
+    if place in ("left", "lived in"):
+        DiskStore.open_cache(str(cache)).close()
+    living = DiskStore.open_cache(str(cache)) if place == "lived in" else None
+    process = subprocess.Popen(
+        [*SWARM, "wait", reference, "--cache", str(cache), "--timeout", "20"],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    process.kill()
+    process.communicate(timeout=10)
+    if living is not None:
+        living.close()
+    assert line.startswith(f"waiting for {reference}: no ")
+    assert str(cache) in line
+    suspicion = {
+        "nowhere": "; there is no such directory, and so no agent\n",
+        "empty": "; no agent has ever run on this directory: is it the agent's --cache?\n",
+        "left": "; no running agent was seen on this directory\n",
+        "lived in": "",
+    }[place]
+    assert line.endswith(suspicion)
+    assert ("agent" in line.removeprefix(f"waiting for {reference}")) == (place != "lived in")
+
+
+def test_a_wait_that_gives_up_says_that_no_agent_was_there(tmp_path: Path) -> None:
+    result = call("wait", ID.hex(), "--cache", str(tmp_path), "--timeout", "0", "--json")
+    assert "no agent has ever run" in failure(result)["message"]
 
 
 def test_an_ambiguous_prefix_is_refused(tmp_path: Path) -> None:
