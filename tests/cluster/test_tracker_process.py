@@ -70,6 +70,28 @@ def tracker_process(directory: Path, *, port: int = 0) -> Iterator[Process]:
         popen.stdout.close()
 
 
+def test_a_second_tracker_on_one_store_ends_with_its_reason(tmp_path: Path) -> None:
+    """The first serves on; killed, it leaves the store free."""
+    with tracker_process(tmp_path) as first:
+        second = subprocess.run(
+            [
+                sys.executable, "-m", "tracker", "serve", "--listen", "127.0.0.1:0",
+                "--store", f"sqlite://{tmp_path}/tracker.db",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=START_S,
+        )  # fmt: skip
+        assert second.returncode == 52
+        (line,) = second.stderr.splitlines()
+        assert line.startswith("swarm-tracker: E_LOCKED: the store ")
+        assert f"pid {first.popen.pid} on " in line
+        assert httpx.get(f"{first.url}/readyz").status_code == 200
+        first.stop(signal.SIGKILL)
+    with tracker_process(tmp_path) as third:
+        assert third.stop(signal.SIGTERM) == 0
+
+
 async def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
     record, manifest = made_version(name="m", tag="v1")
     with tracker_process(tmp_path) as first:

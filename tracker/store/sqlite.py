@@ -25,6 +25,7 @@ from swarm.protocol.ids import VersionId
 from swarm.protocol.operator_api import ModeChange
 from swarm.protocol.tracker_api import ChannelChange, Mode, PublishRecord
 from swarm.protocol.tracker_codec import decode, encode
+from tracker.store.lock import StoreLock
 
 SCHEMA_VERSION = 1
 _APPLICATION_ID = 0x53574D54
@@ -79,26 +80,22 @@ def store_path(url: str) -> Path:
 
 
 class SqliteStore:
-    """One open file. Raises TrackerError for everything that goes wrong with it."""
+    """One open file, ours alone. Raises TrackerError for everything that goes wrong with it."""
 
     def __init__(self, path: Path) -> None:
-        """Open, or create where there is none."""
+        """Open, or create where there is none; raises LockedError while another tracker has it."""
         self._path = path
         with self._translated("open"):
-            if not path.exists():
-                _create(path)
-            elif path.stat().st_size == 0:
-                # sqlite would take it for a new database, and drop the log beside it.
-                raise self._unusable("it is empty; was it truncated?")
-            self._connection = _open(path)
+            self._lock = StoreLock(path)
             try:
-                self._check()
+                self._connection = self._opened(path)
             except BaseException:
-                self._connection.close()
+                self._lock.release()
                 raise
 
     def close(self) -> None:
         self._connection.close()
+        self._lock.release()
 
     def start_epoch(self) -> HardState:
         """Count this start and read everything."""
@@ -211,15 +208,29 @@ class SqliteStore:
         for version, mode, changed_at, changed_by, reason in rows:
             yield ModeChange(VersionId(version), Mode(mode), reason, changed_at, changed_by)
 
-    def _check(self) -> None:
+    def _opened(self, path: Path) -> sqlite3.Connection:
+        if not path.exists():
+            _create(path)
+        elif path.stat().st_size == 0:
+            # sqlite would take it for a new database, and drop the log beside it.
+            raise self._unusable("it is empty; was it truncated?")
+        connection = _open(path)
+        try:
+            self._check(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check(self, connection: sqlite3.Connection) -> None:
         """Refuse a file that is not ours, of another time, or damaged."""
-        (mark,) = self._connection.execute("PRAGMA application_id").fetchone()
-        (schema,) = self._connection.execute("PRAGMA user_version").fetchone()
+        (mark,) = connection.execute("PRAGMA application_id").fetchone()
+        (schema,) = connection.execute("PRAGMA user_version").fetchone()
         if mark != _APPLICATION_ID:
             raise self._unusable("it is not a tracker's store")
         if schema != SCHEMA_VERSION:
             raise self._unusable(f"its format is {schema}, this release knows {SCHEMA_VERSION}")
-        (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise self._unusable(f"it is damaged: {verdict}")
 

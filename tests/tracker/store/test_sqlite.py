@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from swarm.errors import NotFoundError, TrackerError, UsageError
+from swarm.errors import LockedError, NotFoundError, TrackerError, UsageError
 from swarm.protocol.ids import VersionId
 from swarm.protocol.operator_api import ModeChange
 from swarm.protocol.tracker_api import ChannelChange, Mode
@@ -53,6 +54,33 @@ def test_everything_is_there_after_a_restart(path: Path) -> None:
     with pytest.raises(NotFoundError):
         store.manifest(OTHER)
     store.close()
+
+
+def test_a_second_tracker_is_kept_out(path: Path, tmp_path: Path) -> None:
+    """By whatever name it reaches the file; and the first one's end frees it."""
+    store = SqliteStore(path)
+    store.start_epoch()
+    link, directory = tmp_path / "link.db", tmp_path / "also"
+    link.symlink_to(path)
+    directory.symlink_to(tmp_path)
+    for name in (path, link, directory / path.name):
+        with pytest.raises(
+            LockedError, match=f"another tracker \\(pid {os.getpid()} on "
+        ) as caught:
+            SqliteStore(name)
+        assert str(name) in caught.value.message
+    assert store.start_epoch().epoch == 2
+    store.close()
+    store = SqliteStore(link)
+    assert store.start_epoch().epoch == 3
+    store.close()
+
+
+def test_a_store_that_is_refused_is_not_kept_locked(path: Path) -> None:
+    path.write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(TrackerError, match="empty"):
+            SqliteStore(path)
 
 
 def test_the_epoch_grows_with_each_start(path: Path) -> None:
