@@ -22,6 +22,7 @@ import trio
 from swarm.errors import AuthError, PeerProtocolError, SwarmError, TrackerError, UsageError
 from swarm.http.client import (
     CONNECT_S,
+    SPEAKS_HTTPS,
     Endpoint,
     HttpClientError,
     HttpConnection,
@@ -131,12 +132,15 @@ class TrackerCalls:
     async def _round(self, method: str, target: str, body: bytes, reply_s: float) -> bytes:
         """Ask the best address, then every other, once."""
         failures: list[str] = []
+        # Of the first failure that shows what is wrong.
+        hint = ""
         if self._best is not None:
             endpoint, address = self._best
             try:
                 return await self._ask(endpoint, address, method, target, body, reply_s)
             except HttpClientError as error:
                 failures.append(f"{endpoint.url}: {error}")
+                hint = error.hint
                 await self.close_idle()
                 self._best = None
         for endpoint in self._rng.sample(self._endpoints, len(self._endpoints)):
@@ -150,13 +154,14 @@ class TrackerCalls:
                     raw = await self._ask(endpoint, address, method, target, body, reply_s)
                 except HttpClientError as error:
                     failures.append(f"{endpoint.url}: {error}")
+                    hint = hint or error.hint
                 else:
                     self._best = endpoint, address
                     return raw
         raise TrackerError(
             f"no tracker answers: {'; '.join(dict.fromkeys(failures))}",
             object_name=self._endpoints[0].url,
-            hint="is `swarm-tracker serve` running there, and the port open?",
+            hint=hint or "is `swarm-tracker serve` running there, and the port open?",
             is_retryable=True,
         )
 
@@ -290,9 +295,13 @@ def _not_a_tracker(endpoint: Endpoint, reply: Reply, *, has_key: bool) -> SwarmE
             object_name=endpoint.url,
             hint="start it with --cluster-key-file, or check that this is the right tracker",
         )
+    # What Go and nginx say in plain text to who speaks no TLS to them.
+    is_tls = not endpoint.is_tls and reply.status == 400 and b"https" in reply.body.lower()
     return TrackerError(
         f"{endpoint.url} answered {reply.status}, not as a tracker does",
         object_name=endpoint.url,
-        hint="is this the tracker's URL, and no proxy or other service in its place?",
+        hint=SPEAKS_HTTPS
+        if is_tls
+        else "is this the tracker's URL, and no proxy or other service in its place?",
         is_retryable=reply.status >= 500,
     )

@@ -22,15 +22,25 @@ from swarm.errors import UsageError
 _RECEIVE_BYTES = 64 << 10
 CONNECT_S = 2.0
 """A live tracker answers a SYN within a round trip; twice the first retransmission."""
+SPEAKS_HTTP = "it does not speak TLS: write http:// instead of https://"
+SPEAKS_HTTPS = "it speaks TLS: write https:// instead of http://"
+MAY_SPEAK_HTTPS = "if it speaks TLS, write https:// instead of http://"
+_NO_TLS_REASONS = frozenset(
+    {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
+)
+"""What OpenSSL calls plain text where a handshake should be, by its release."""
+_TLS_ALERT = b"\x15\x03"
 
 
 class HttpClientError(Exception):
     """The connection broke or the server does not speak HTTP; `is_stale` when that is what a
-    keep-alive connection looks like that the server closed meanwhile."""
+    keep-alive connection looks like that the server closed meanwhile. `hint` says what to try where
+    the failure shows it, else it is empty."""
 
-    def __init__(self, problem: str, *, is_stale: bool = False) -> None:
+    def __init__(self, problem: str, *, is_stale: bool = False, hint: str = "") -> None:
         super().__init__(problem)
         self.is_stale = is_stale
+        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +112,12 @@ class HttpConnection:
             with trio.fail_after(CONNECT_S):
                 stream: Stream = await trio.open_tcp_stream(*address)
                 if endpoint.is_tls:
-                    context = tls or ssl.create_default_context()
-                    stream = trio.SSLStream(stream, context, server_hostname=endpoint.host)
-                    await stream.do_handshake()
+                    stream = await _secured(stream, endpoint.host, tls)
         except trio.TooSlowError:
             raise HttpClientError(f"no connection within {CONNECT_S:g} s") from None
         except (OSError, trio.BrokenResourceError) as error:
-            raise HttpClientError(_reason(error)) from error
+            hint = SPEAKS_HTTP if _is_no_tls(error) else ""
+            raise HttpClientError(_reason(error), hint=hint) from error
         return cls(stream, endpoint.authority)
 
     @property
@@ -140,8 +149,10 @@ class HttpConnection:
             await self.close()
             raise HttpClientError("the connection broke", is_stale=is_used) from error
         except h11.ProtocolError as error:
+            is_tls = self._h11.trailing_data[0].startswith(_TLS_ALERT)
             await self.close()
-            raise HttpClientError(f"not an HTTP reply: {error}") from error
+            hint = SPEAKS_HTTPS if is_tls else ""
+            raise HttpClientError(f"not an HTTP reply: {error}", hint=hint) from error
         except BaseException:
             # A connection with half a reply on it serves nobody.
             await self.close()
@@ -191,8 +202,31 @@ class HttpConnection:
                 raise _closed(is_stale=is_used)
 
 
+async def _secured(plain: Stream, host: str, tls: ssl.SSLContext | None) -> Stream:
+    """TLS over `plain`, which is closed if there is none."""
+    stream = trio.SSLStream(plain, tls or ssl.create_default_context(), server_hostname=host)
+    try:
+        await stream.do_handshake()
+    except BaseException:
+        await trio.aclose_forcefully(plain)
+        raise
+    return stream
+
+
 def _closed(*, is_stale: bool) -> HttpClientError:
-    return HttpClientError("the server closed the connection", is_stale=is_stale)
+    # Many TLS servers say nothing at all to what is no TLS.
+    hint = "" if is_stale else MAY_SPEAK_HTTPS
+    return HttpClientError("the server closed the connection", is_stale=is_stale, hint=hint)
+
+
+def _is_no_tls(error: Exception) -> bool:
+    """Whether a handshake failed on bytes that are no TLS: most likely an HTTP answer."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):
+            return cause.reason in _NO_TLS_REASONS
+        cause = cause.__cause__
+    return False
 
 
 def _reason(error: Exception) -> str:

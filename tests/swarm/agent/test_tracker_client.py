@@ -13,6 +13,7 @@ from swarm.agent.tracker_client import TrackerClient
 from swarm.errors import TrackerError, UsageError
 from swarm.protocol.ids import Identity, NodeId
 from swarm.protocol.tracker_api import Listen
+from tests.support.tls import make_certificate
 from tests.support.tracker_server import CLUSTER_KEY, running_tracker
 
 LISTEN = Listen((0, 0), (), ("prod",))
@@ -101,6 +102,68 @@ async def test_a_service_that_is_no_tracker_is_named() -> None:
         with pytest.raises(TrackerError, match="not as a tracker does"):
             await client.list_versions()
         await client.aclose()
+        nursery.cancel_scope.cancel()
+
+
+async def hint_of(url: str) -> str:
+    """What a user is told to try; asked once."""
+    client = agent(url)
+    with pytest.raises(TrackerError) as caught:
+        await client.listen(LISTEN)
+    await client.aclose()
+    return caught.value.hint
+
+
+async def test_https_to_a_tracker_without_tls_is_told_so(tmp_path: Path) -> None:
+    async with running_tracker(tmp_path) as tracker:
+        hint = await hint_of(tracker.url.replace("http://", "https://"))
+    assert "write http://" in hint
+
+
+async def test_http_to_a_server_with_tls_is_told_so(tmp_path: Path) -> None:
+    """OpenSSL's own server: it closes without a word that a browser could show."""
+    context = make_certificate(tmp_path).server_context()
+
+    async def shake_hands(stream: trio.SocketStream) -> None:
+        try:
+            await trio.SSLStream(stream, context, server_side=True).do_handshake()
+        except trio.BrokenResourceError:
+            await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, shake_hands, [listener])
+        port = listener.socket.getsockname()[1]
+        assert "write https://" in await hint_of(f"http://127.0.0.1:{port}")
+        nursery.cancel_scope.cancel()
+
+
+GO_SAYS = b"Client sent an HTTP request to an HTTPS server.\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"\x15\x03\x03\x00\x02\x02\x46",
+        b"HTTP/1.0 400 Bad Request\r\n\r\n" + GO_SAYS,
+        b"HTTP/1.1 400 Bad Request\r\nContent-Length: 58\r\n\r\n"
+        b"<p>The plain HTTP request was sent to HTTPS port</p>\r\n    ",
+        b"",
+    ],
+    ids=["alert", "go", "nginx", "nothing"],
+)
+async def test_what_tls_servers_say_to_http_is_understood(answer: bytes) -> None:
+    async with trio.open_nursery() as nursery:
+
+        async def serve(stream: trio.SocketStream) -> None:
+            async with stream:
+                await stream.receive_some(65536)
+                await stream.send_all(answer)
+
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        port = listener.socket.getsockname()[1]
+        assert "write https://" in await hint_of(f"http://127.0.0.1:{port}")
         nursery.cancel_scope.cancel()
 
 
