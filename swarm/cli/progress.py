@@ -21,6 +21,9 @@ RATE_WINDOW_S = 10.0
 """Over which a rate is taken: a few chunk times on the slowest useful link."""
 SILENCE_S = 10.0
 """Without a verified byte for so long, a line says so."""
+ETA_AFTER_S = 2.0
+"""Of a phase: a rate of its first moments (bytes that were there already, empty pipes) says nothing
+of the rest."""
 _SAMPLES_MAX = 64
 """Samples kept for the rate; older ones are thinned by the window first."""
 
@@ -60,8 +63,10 @@ class Snapshot:
     # 0 … 100, never falling within a phase.
     percent: float
     bytes_per_s: float
-    # None: no telling.
+    # None: no telling, or too early.
     eta_s: float | None
+    # Seconds since the phase began.
+    age_s: float
     # Seconds since the done bytes last grew.
     silent_s: float
 
@@ -74,7 +79,7 @@ class ProgressTrack:
         self._percent = 0.0
         # (now, done bytes), oldest first.
         self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES_MAX)
-        self._grew_at = 0.0
+        self._began_at = self._grew_at = 0.0
         self._most_done = 0
 
     def observe(self, progress: TransferProgress, *, now: float) -> Snapshot:
@@ -88,16 +93,20 @@ class ProgressTrack:
             self._percent = min(100.0, max(self._percent, share))
         rate = self._rate(progress.done_bytes, now)
         missing = max(0, progress.total_bytes - progress.done_bytes)
+        age_s = now - self._began_at
+        is_told = progress.total_bytes and rate > 0 and age_s >= ETA_AFTER_S
         return Snapshot(
             progress=progress,
             percent=self._percent,
             bytes_per_s=rate,
-            eta_s=missing / rate if progress.total_bytes and rate > 0 else None,
+            eta_s=missing / rate if is_told else None,
+            age_s=age_s,
             silent_s=now - self._grew_at,
         )
 
     def _start(self, progress: TransferProgress, now: float) -> None:
-        self._phase, self._percent, self._grew_at = progress.phase, 0.0, now
+        self._phase, self._percent = progress.phase, 0.0
+        self._began_at = self._grew_at = now
         self._most_done = progress.done_bytes
         self._samples.clear()
         self._samples.append((now, progress.done_bytes))
@@ -127,7 +136,7 @@ def format_line(snapshot: Snapshot) -> str:
         parts.append(f"wasted {format_size(progress.wasted_bytes)}")
     if progress.peers is not None:
         parts.append(f"{progress.peers} peers")
-    if snapshot.percent < 100 and progress.total_bytes:
+    if snapshot.percent < 100 and progress.total_bytes and snapshot.age_s >= ETA_AFTER_S:
         eta = format_duration(snapshot.eta_s) if snapshot.eta_s is not None else "unknown"
         parts.append(f"eta {eta}")
     if reason := format_reason(snapshot):

@@ -46,6 +46,24 @@ def test_whoever_stands_still_says_why() -> None:
     assert as_json(snapshot)["silent_s"] == 30.0
 
 
+@pytest.mark.parametrize("phase", ["fetching", "hashing", "uploading"])
+def test_an_eta_is_told_once_it_means_something(phase: str) -> None:
+    """The first moments of a phase are bursts; each phase begins anew."""
+    track = ProgressTrack()
+    for total, began in ((10 * GB, 0.0), (20 * GB, 100.0)):
+        phase += "+"
+        for done, at in ((0, 0.0), (1, 0.1), (2 * GB, 1.0), (3 * GB, 1.9)):
+            look = TransferProgress(phase, done_bytes=done, total_bytes=total)
+            snapshot = track.observe(look, now=began + at)
+            assert snapshot.eta_s is None
+            assert as_json(snapshot)["eta_s"] is None
+            assert "eta" not in format_line(snapshot)
+        look = TransferProgress(phase, done_bytes=4 * GB, total_bytes=total)
+        snapshot = track.observe(look, now=began + 2.0)
+        assert snapshot.eta_s == pytest.approx((total - 4 * GB) / (2 * GB), rel=0.01)
+        assert "eta" in format_line(snapshot)
+
+
 def test_a_resumed_pull_starts_where_it_was() -> None:
     assert ProgressTrack().observe(fetching(60 * GB), now=5.0).percent == 60.0
 
