@@ -20,16 +20,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from simulations.cluster import Cluster
+from simulations.node_driver import NodeDriver
+from simulations.scenario import NodeGroup, OriginShape, Scenario, TrackerShape, VersionShape
+from simulations.tracker_driver import TrackerCall, replay_tracker
 from swarm.policy.commands import Command
 from swarm.policy.events import Event
 from swarm.policy.node import Node
 from swarm.policy.settings import NodeSettings
-from tests.support.virtual_swarm import Scenario, VirtualNode, VirtualSwarm
-from tests.support.virtual_tracker import TrackerCall, replay_tracker
 
 BUDGET_US_PER_CHUNK = 100.0
 """Node and tracker together; a fifth of what a chunk may cost beside its payload."""
 NODES = 17
+CHUNK_BYTES = 64 * 1024 * 1024
+SEED = 1
 ROUNDS = 5
 
 
@@ -38,7 +42,7 @@ class Recording:
     """What one run said to one node and to the tracker."""
 
     settings: NodeSettings
-    node: VirtualNode
+    node: NodeDriver
     node_seed: float
     events: list[tuple[float, Event]]
     command_count: int
@@ -48,43 +52,41 @@ class Recording:
     node_count: int
 
 
+def scenario(chunk_count: int) -> Scenario:
+    nic = 3.125e9
+    return Scenario(
+        VersionShape(chunk_count * CHUNK_BYTES, CHUNK_BYTES),
+        (NodeGroup(NODES, nic, nic),),
+        origin=OriginShape(4 * nic, 90e6, first_byte_s_min=0.03, first_byte_s_max=0.1),
+        tracker=TrackerShape(rtt_s=0.0005),
+    )
+
+
 def record(chunk_count: int) -> Recording:
     """Run the swarm once; half its work is the network that carries it."""
-    settings = NodeSettings(nic_bytes_per_s=3.125e9)
-    scenario = Scenario(
-        NODES,
-        chunk_count,
-        chunk_bytes=64 * 1024 * 1024,
-        nic_bytes_per_s=3.125e9,
-        origin_nics=4.0,
-        connection_bytes_per_s=90e6,
-        first_byte_s=0.065,
-        rtt_s=0.0005,
-        settings=settings,
-    )
-    swarm = VirtualSwarm(scenario)
-    watched = list(swarm.nodes.values())[NODES // 2]
+    cluster = Cluster(scenario(chunk_count), SEED)
+    assert cluster.tracker is not None
+    watched = list(cluster.world.drivers.values())[NODES // 2]
     events: list[tuple[float, Event]] = []
     command_count = 0
 
-    def watch(member: VirtualNode, event: Event, commands: list[Command]) -> None:
+    def watch(_: NodeDriver, event: Event, commands: list[Command]) -> None:
         nonlocal command_count
-        if member is watched:
-            events.append((swarm.clock.now, event))
-            command_count += len(commands)
+        events.append((cluster.world.timeline.now, event))
+        command_count += len(commands)
 
-    swarm.watch = watch
-    swarm.tracker.calls = []
-    outcome = swarm.run(until_s=20 * scenario.bound_s)
-    assert not outcome.unfinished_count, "the swarm of the benchmark did not finish"
+    watched.watch = watch
+    cluster.tracker.calls = []
+    cluster.run()
+    cluster.require_finished()
     return Recording(
-        settings,
+        watched.settings,
         watched,
         watched.node_seed,
         events,
         command_count,
-        swarm.tracker.calls,
-        scenario.seed + 1,
+        cluster.tracker.calls,
+        SEED + 1,
         chunk_count,
         NODES,
     )
