@@ -4,6 +4,11 @@ A chunk from a peer is slow when it is not half done after 2·D chunk times and 
 third of our fair share, (NIC − origin intake) / sessions. Until the NIC is known the share is the
 median of the current sources. Forgetting the origin intake made a four-node swarm cut healthy
 sources and end at 1.5 times the bound.
+
+Where uplinks are the scarce thing, many flows are slow and no source is to blame: a node that cut
+them had fewer sessions, so a larger fair share, so cut more, and sat on half its downlink for two
+seconds while it avoided the sources it needed. So a slow source is given up only for one that has
+a free slot, as far as is known; one that crawls, for any.
 """
 
 from __future__ import annotations
@@ -20,6 +25,9 @@ SLOW_AGE_S_MIN = 0.25
 """No source is judged earlier: two samples of progress, and the start of a TCP flow."""
 SLOW_SHARE = 1 / 3
 """Below this part of the fair share a source is slow. Healthy flows stay above a half."""
+CRAWL_SHARE = 1 / 10
+"""Below this part it is worth a queue elsewhere to be rid of it: a node at a twentieth of the
+common rate gives less, the least flow of a crowded uplink more."""
 
 
 class Progress:
@@ -52,15 +60,18 @@ class Progress:
             return max(left, 0.0) / max(len(heads), 1)
         return statistics.median(head.bytes_per_s(now) for head in heads) if heads else 0.0
 
-    def slow_ones(self, heads: list[Transfer], limit: int, now: float) -> list[Transfer]:
-        """The running transfers that come too slowly; `limit` is D."""
-        least_bytes_per_s = self.fair_bytes_per_s(heads, now) * SLOW_SHARE
+    def slow_ones(
+        self, heads: list[Transfer], limit: int, now: float
+    ) -> list[tuple[Transfer, bool]]:
+        """The running transfers that come too slowly, each with whether it crawls; `limit` is
+        D."""
+        fair_bytes_per_s = self.fair_bytes_per_s(heads, now)
         return [
-            head
+            (head, head.bytes_per_s(now) < fair_bytes_per_s * CRAWL_SHARE)
             for head in heads
             if 2 * head.received < head.length
             and now - head.begun_at >= self._patience_s(head, limit)
-            and head.bytes_per_s(now) < least_bytes_per_s
+            and head.bytes_per_s(now) < fair_bytes_per_s * SLOW_SHARE
         ]
 
     def _patience_s(self, transfer: Transfer, limit: int) -> float:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from swarm.policy.commands import CancelTransfer, Command, EndSession, RequestChunk
 from swarm.policy.download import Download
@@ -327,31 +327,33 @@ class Requests:
         """Take how far each live transfer has come, then cut the slow sources."""
         self._progress.sample(received, now)
         if self._sessions:
-            slow = self._progress.slow_ones(self._heads(), self.limit, now)
-            for session in [s for s in self._sessions.values() if s.transfers[0] in slow]:
-                self._cut(session)
+            for head, crawls in self._progress.slow_ones(self._heads(), self.limit, now):
+                assert head.session is not None
+                self._cut(head.session, crawls=crawls)
 
     def _heads(self) -> list[Transfer]:
         return [session.transfers[0] for session in self._sessions.values()]
 
-    def _cut(self, session: Session) -> None:
+    def _cut(self, session: Session, *, crawls: bool) -> None:
         """Give a slow source up, unless that would leave nobody or it was cut before."""
         link = self._neighbourhood.links[session.peer]
-        if not link.is_avoided and self._has_other_source(session.transfers[0]):
+        others = [] if link.is_avoided else list(self._other_sources(session.transfers[0]))
+        if any(crawls or self._has_free_slot(other) for other in others):
             self.cut_count += 1
             link.is_avoided = True
             for given_up in session.transfers:
                 self.cancel(given_up)
 
-    def _has_other_source(self, transfer: Transfer) -> bool:
-        """Another neighbour holds the chunk, and is no slow source itself."""
+    def _has_free_slot(self, link: Neighbour) -> bool:
+        return link.load < link.places - self._settings.upload_queue_count
+
+    def _other_sources(self, transfer: Transfer) -> Iterator[Neighbour]:
+        """Other neighbours that hold the chunk and are no slow sources themselves."""
         version, chunk = transfer.download.version, transfer.chunk
-        return any(
-            node != transfer.peer
-            and not link.is_avoided
-            and link.announced.get(version, 0) >> chunk & 1
-            for node, link in self._neighbourhood.links.items()
-        )
+        for node, link in self._neighbourhood.links.items():
+            is_other = node != transfer.peer and not link.is_avoided
+            if is_other and link.announced.get(version, 0) >> chunk & 1:
+                yield link
 
     # -- the end game
 
@@ -365,7 +367,7 @@ class Requests:
             if len(flights) != 1:
                 continue
             remaining_s = flights[0].remaining_s(now)
-            if remaining_s > longest_s and self._has_other_source(flights[0]):
+            if remaining_s > longest_s and any(self._other_sources(flights[0])):
                 slowest, longest_s = flights[0], remaining_s
         if slowest is None:
             return False

@@ -25,7 +25,9 @@ PACE_FACTOR = 1.5
 """One of several uploads takes at most this many equal shares of what all of them reach on a full
 uplink. Left to congestion control, flows of one uplink ran at 3.5, 1.6, 0.8 and 0.7 MB/s for
 seconds, and a node that had drawn the lesser flow at each of its sources fell 8 % behind the swarm.
-What others cannot use may still be taken."""
+What others cannot use may still be taken. Never less than an equal share of the NIC: paced by what
+they reached alone, four uploads of which two could not take their part held an uplink at half its
+rate for seconds, while a fetcher of theirs starved."""
 FULL_SHARE = 0.4
 """Below this part of a NIC that is known an uplink is not full, and nothing is paced: a pace taken
 from any rate held a fleet that had been idle at its idle rate, 16 s for 20 MB on loopback."""
@@ -64,8 +66,10 @@ class Uploads:
         self.slot_count = 1
         # Rate of all uploads together, lately, and the sample that it follows from.
         self._bytes_per_s = 0.0
-        # What uploads share while the uplink is full, else 0, and the least pace, both in bytes/s.
+        # What uploads share while the uplink is full, else 0; the uplink's rate; the pace that no
+        # chunk falls below. All in bytes/s.
         self._shared_bytes_per_s = 0.0
+        self._uplink_bytes_per_s = 0.0
         self._pace_min = 0.0
         self._sample = (-math.inf, 0)
         self.is_leaving = False
@@ -243,13 +247,15 @@ class Uploads:
             self._sample = (now, bytes_out)
         is_full = self._bytes_per_s >= FULL_SHARE * uplink_bytes_per_s
         self._shared_bytes_per_s = self._bytes_per_s if is_full else 0.0
+        self._uplink_bytes_per_s = uplink_bytes_per_s
         self._pace_min = chunk_bytes / PACED_CHUNK_S
 
     def _order_upload(self, event: ChunkRequested) -> None:
         count = len(self._active)
         pace = 0.0
         if count > 1 and self._shared_bytes_per_s:
-            pace = max(PACE_FACTOR * self._shared_bytes_per_s / count, self._pace_min)
+            most = max(PACE_FACTOR * self._shared_bytes_per_s, self._uplink_bytes_per_s)
+            pace = max(most / count, self._pace_min)
         self._orders.append(
             StartUpload(event.peer, event.session, event.version, event.chunk, int(pace))
         )

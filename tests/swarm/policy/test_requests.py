@@ -270,6 +270,21 @@ def test_a_slow_source_is_cut_and_avoided() -> None:
     assert story.node.statistics().versions[0].wasted_bytes == 400_000
 
 
+@pytest.mark.parametrize(("received", "is_cut"), [(400_000, False), (150_000, True)])
+def test_where_all_are_busy_only_a_crawling_source_is_cut(received: int, is_cut: bool) -> None:
+    """At a tenth of the NIC B is slow, but C has no free slot; at a twenty-fifth it crawls."""
+    story = Story.of("""
+        me  ........
+        B   ########
+        C   ########
+    """)
+    by_peer = {request.peer: request for request in requests(story.first)}
+    slow, good = by_peer[peer_id("B")], by_peer[peer_id("C")]
+    story.haves("C", "########", load=default_settings().session_count, at=3.0)
+    commands = story.sample((slow.transfer, received), (good.transfer, 700_000), at=4.0)
+    assert cancels(commands) == ([slow.transfer] if is_cut else [])
+
+
 def test_the_last_holder_of_a_chunk_is_never_cut() -> None:
     story = Story.of("""
         me  ..

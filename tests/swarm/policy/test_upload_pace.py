@@ -45,6 +45,12 @@ def test_uploads_of_a_full_uplink_get_even_shares_and_a_half(seed: Seed) -> None
     assert seed.pace_of("B", "C", "D") == [0, 4_500_000, 3_000_000]
 
 
+def test_a_pace_leaves_an_equal_share_of_the_nic(seed: Seed) -> None:
+    """Three flows at half the uplink may grow until it is full."""
+    seed.send(0.5 * UPLINK)
+    assert seed.pace_of("B", "C", "D") == [0, int(UPLINK / 2), int(UPLINK / 3)]
+
+
 def test_an_uplink_that_is_not_full_paces_nothing(seed: Seed) -> None:
     """After an idle time the rates of the past say nothing: paced by them, 20 MB took 16 s."""
     seed.send(0.1 * UPLINK)
