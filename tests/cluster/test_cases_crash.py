@@ -6,27 +6,32 @@ These agents are processes: what a kill leaves, and how long an end takes, canno
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
-from swarm.cli.agent_api import AgentPlace, read_status
 from swarm.errors import NotFoundError
+from swarm.protocol.ids import ChunkIndex
+from swarm.protocol.locations import Locations, decode_locations, locations_key
 from swarm.protocol.manifest import Manifest, decode_manifest
 from swarm.store.state_file import HELD
 from tests.support.command_line import SWARM, environment
 from tests.support.fault_proxy import Fault
 from tests.support.fleet import CHUNK_BYTES, Fleet
 from tests.support.models import M8, write_model
+from tests.support.warm_starts import warm_starts
 
 pytestmark = pytest.mark.cluster
 
-ROUNDS = 6
+ROUNDS = 20
+ROUNDS_OF_ONE = 5
 STATE_HEADER_BYTES = 64
 
 
@@ -35,6 +40,10 @@ def held_chunks(directory: Path) -> set[int]:
     state = directory / ".swarm" / "state"
     states = state.read_bytes()[STATE_HEADER_BYTES:] if state.exists() else b""
     return {chunk for chunk, byte in enumerate(states) if byte == HELD}
+
+
+def has_chunks(directory: Path, count: float) -> bool:
+    return len(held_chunks(directory)) >= count
 
 
 def place_of(directory: Path, path: str) -> Path:
@@ -90,39 +99,59 @@ TAMPERINGS: list[Callable[[Path, Manifest, set[int]], set[int]]] = [
 async def test_a_killed_download_loses_only_what_was_broken(
     fleet_alone: Fleet, tmp_path: Path
 ) -> None:
-    """Killed again and again at random moments, with its files tampered with in between. Each
-    start finds all that was verified before, less what was broken, by hashing it again."""
+    """Four downloads, each killed five times at random shares of the version, with its files
+    tampered with in between. Each start finds all that was verified before, less what was broken,
+    by hashing it again, and asks the origin for none of it."""
     fleet, rng = fleet_alone, random.Random(2)
     result = await fleet.publish(write_model(tmp_path / "model", M8))
+    version = result.version.hex()
     manifest = decode_manifest(result.manifest_bytes)
-    fleet.served.proxy.faults.append(Fault(target_part="/files/", delay=0.15))
-    agent = fleet.process("--version", result.version.hex())
-    directory = agent.directory(result.version.hex())
+    raw = (fleet.served.directory / locations_key(result.version)).read_bytes()
+    chunk_at = chunks_by_range(manifest, decode_locations(raw))
+    fleet.served.proxy.faults.append(Fault(target_part="/files/", delay=0.1))
+    agent = fleet.process("--version", version)
+    directory = agent.directory(version)
 
-    def found_bytes() -> int:
-        """Bytes that this start found on the disk; -1 while it has not looked."""
+    def has_looked() -> bool:
+        """Whether this start has hashed what it found."""
         try:
-            versions = read_status(AgentPlace(agent.socket))["versions"]
+            return bool(agent.status()["versions"])
         except NotFoundError:
-            return -1
-        return versions[0]["bytes_by_source"]["local"] if versions else -1
+            return False
 
-    expected = 0
-    for number in range(ROUNDS):
-        await trio.to_thread.run_sync(agent.start)
-        found = -1
-        with trio.fail_after(20):
-            while found < 0:
-                await trio.sleep(0.02)
-                found = await trio.to_thread.run_sync(found_bytes)
-        assert found >= expected, f"round {number}: {found} bytes found, {expected} were there"
-        await trio.sleep(rng.uniform(0.0, 0.5))
-        await trio.to_thread.run_sync(agent.kill)
-        held = held_chunks(directory)
-        if agent.is_ready(result.version.hex()):
-            break
-        broken = TAMPERINGS[number % 3](directory, manifest, held) if held else set()
-        expected = sum(manifest.chunks[chunk].length for chunk in held - broken)
+    kept: set[int] = set()
+    killed_at: list[float] = []
+    with warm_starts() as starts:
+        for number in range(ROUNDS):
+            if number % ROUNDS_OF_ONE == 0:
+                kept = set()
+                shutil.rmtree(directory, ignore_errors=True)
+                targets = sorted(rng.random() for _ in range(ROUNDS_OF_ONE))
+            seen = len(fleet.served.proxy.requests)
+            pid = await trio.to_thread.run_sync(starts.start, agent.argv, agent.log)
+            await fleet.wait(has_looked, f"round {number} has looked")
+            found = agent.bytes_by_source(version)["local"]
+            expected = sum(manifest.chunks[chunk].length for chunk in kept)
+            assert found >= expected, f"round {number}: {found} bytes found, {expected} were there"
+            enough = targets[number % ROUNDS_OF_ONE] * result.chunks
+            await fleet.wait(partial(has_chunks, directory, enough), f"round {number}: {enough}")
+            await trio.to_thread.run_sync(starts.kill, pid)
+            asked = {
+                chunk_at[request.target.lstrip("/"), request.headers["range"]]
+                for request in fleet.served.proxy.requests[seen:]
+                if "/files/" in request.target
+            }
+            assert not asked & kept, f"round {number}: asked again for what was there"
+            held = held_chunks(directory)
+            killed_at.append(len(held) / result.chunks)
+            if agent.is_ready(version):
+                # The last chunks came between the look and the kill.
+                shutil.rmtree(directory)
+                held = set()
+            broken = TAMPERINGS[number % 3](directory, manifest, held) if held else set()
+            kept = held - broken
+    assert min(killed_at) < 0.3, killed_at
+    assert max(killed_at) > 0.7, killed_at
 
     fleet.served.proxy.faults.clear()
     await trio.to_thread.run_sync(agent.start)
@@ -130,6 +159,16 @@ async def test_a_killed_download_loses_only_what_was_broken(
     await fleet.wait(ready.exists, "whole in the end")
     assert await trio.to_thread.run_sync(agent.stop) == 143
     assert "Traceback" not in agent.log.read_text()
+
+
+def chunks_by_range(manifest: Manifest, locations: Locations) -> dict[tuple[str, str], int]:
+    """Which chunk a GET of this key and range is for."""
+    found = {}
+    for chunk in range(len(manifest.chunks)):
+        place = locations.place(manifest, ChunkIndex(chunk))
+        last = place.offset + place.length - 1
+        found[place.key, f"bytes={place.offset}-{last}"] = chunk
+    return found
 
 
 async def test_a_page_zeroed_after_ready_is_not_shown_again(
