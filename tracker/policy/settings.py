@@ -74,8 +74,11 @@ class LeaseSettings:
     patience_factor: float = 4.0
     tail_extra_s: float = 1.0
     tail_kept_share: float = 0.5
-    # How long the holder of a revoked lease goes to the end of the line.
+    # How long the holder of a revoked lease counts as slow.
     slow_s: float = 10.0
+    # Leases that a slow or lagging agent seems to hold beside its own. With 1.1 leases per agent at
+    # most, healthy ones seldom hold as many.
+    late_handicap: int = 4
     # First penalty of a holder whose read failed, doubled up to `slow_s`.
     failed_s: float = 0.5
     # A chunk that the origin does not have is asked for again after this: a publish may still be

@@ -138,6 +138,26 @@ def test_overtaking_revokes_a_lease_that_hangs() -> None:
     fleet.check()
 
 
+def test_slow_agents_come_last_but_one_agent_does_not_get_everything() -> None:
+    """Five agents whose leases were overtaken count as slow; the sixth holds four leases more than
+    they do, not all of them: it would be the only source of the swarm."""
+    fleet = Fleet(chunks=200)
+    agents = [fleet.joined(name) for name in "abcdef"]
+    for agent in agents[1:]:
+        fleet.swarm.members[agent.node_id].peer.slow_until = fleet.now + 10.0
+    for turn in range(1, 31):
+        fleet.at(0.1 * turn)
+        for agent, lease in leases_of(*agents):
+            agent.verify(lease)
+        for agent in agents:
+            agent.listen()
+    counts = [agent.held.bit_count() for agent in agents]
+    assert counts[0] == max(counts)
+    assert counts[0] <= 0.8 * sum(counts)
+    assert min(counts) > 0
+    fleet.check()
+
+
 def test_a_lease_that_has_nearly_arrived_is_kept() -> None:
     fleet = Fleet(chunks=200)
     a = fleet.joined("a")
@@ -287,6 +307,23 @@ def test_a_chunk_whose_owners_all_lag_is_leased_once_more() -> None:
         fast.report()
     assert granted_for_it == 2
     fleet.check()
+
+
+def test_a_seed_that_lost_a_chunk_does_not_lag() -> None:
+    """It has gained nothing since it joined, and still holds more than its fellows."""
+    fleet = Fleet(chunks=40)
+    seed = fleet.joined("seed", "#" * 40)
+    fellow = fleet.joined("fellow")
+    seed.held &= ~1
+    for second in range(1, 4):
+        fleet.at(float(second))
+        fellow.held |= bits_of_picture("#" * 8 * second) & ~1
+        seed.report()
+        fellow.report()
+        fleet.swarm.step(now=fleet.now)
+    member = fleet.swarm.members[seed.node_id]
+    assert member.speed == pytest.approx(-1 / 3)
+    assert not fleet.swarm._incomplete.is_lagging(member, fleet.now)
 
 
 def test_one_broken_link_does_not_starve_an_agent() -> None:
