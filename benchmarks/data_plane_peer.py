@@ -58,7 +58,7 @@ class BenchmarkPeer:
             nic_bytes_per_s=NIC_BYTES_PER_S, has_origin=False, has_tracker=False
         )
         node = Node(settings, identity.node_id, random.Random(1))
-        self.decider = Decider(node, observe=self._observe, execute=self._execute)
+        self.decider = Decider(node, self._listen, self._observe, self._execute)
         self.network = PeerNetwork(
             identity,
             bytes(range(32)),
@@ -91,6 +91,9 @@ class BenchmarkPeer:
             network = self.network
             sample = ProgressSampled(network.sample(), network.bytes_in, network.bytes_out)
             self.decider.emit(sample)
+
+    def _listen(self) -> None:
+        self.network.listen()
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, ChunkVerified) and self.version.have.is_full:
