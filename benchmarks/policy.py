@@ -44,7 +44,7 @@ class Recording:
     settings: NodeSettings
     node: NodeDriver
     node_seed: float
-    events: list[tuple[float, Event]]
+    turns: list[tuple[float, tuple[Event, ...]]]
     command_count: int
     tracker_calls: list[TrackerCall]
     tracker_seed: int
@@ -67,12 +67,12 @@ def record(chunk_count: int) -> Recording:
     cluster = Cluster(scenario(chunk_count), SEED)
     assert cluster.tracker is not None
     watched = list(cluster.world.drivers.values())[NODES // 2]
-    events: list[tuple[float, Event]] = []
+    turns: list[tuple[float, tuple[Event, ...]]] = []
     command_count = 0
 
-    def watch(_: NodeDriver, event: Event, commands: list[Command]) -> None:
+    def watch(_: NodeDriver, events: tuple[Event, ...], commands: list[Command]) -> None:
         nonlocal command_count
-        events.append((cluster.world.timeline.now, event))
+        turns.append((cluster.world.timeline.now, events))
         command_count += len(commands)
 
     watched.watch = watch
@@ -83,7 +83,7 @@ def record(chunk_count: int) -> Recording:
         watched.settings,
         watched,
         watched.node_seed,
-        events,
+        turns,
         command_count,
         cluster.tracker.calls,
         SEED + 1,
@@ -97,8 +97,8 @@ def replay_node(recording: Recording) -> None:
     deadline."""
     node = Node(recording.settings, recording.node.id, random.Random(recording.node_seed))
     handle, next_deadline = node.handle, node.next_deadline
-    for now, event in recording.events:
-        handle(event, now=now)
+    for now, events in recording.turns:
+        handle(*events, now=now)
         next_deadline()
 
 
@@ -128,7 +128,10 @@ def main() -> None:
     result = {
         "chunks": recording.chunk_count,
         "neighbours": NODES - 1,
-        "events_per_chunk": round(len(recording.events) / recording.chunk_count, 2),
+        "turns_per_chunk": round(len(recording.turns) / recording.chunk_count, 2),
+        "events_per_chunk": round(
+            sum(len(events) for _, events in recording.turns) / recording.chunk_count, 2
+        ),
         "commands_per_chunk": round(recording.command_count / recording.chunk_count, 2),
         "node_us_per_chunk": round(node_us, 1),
         "tracker_us_per_chunk": round(tracker_us, 1),

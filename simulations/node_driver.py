@@ -7,6 +7,7 @@ take half a round trip; local facts are handled after the one that is being hand
 
 from __future__ import annotations
 
+import heapq
 import math
 import random
 from collections.abc import Callable
@@ -62,9 +63,11 @@ SAMPLE_S = 0.2
 """The agent looks at its kernel's byte counters so often."""
 DIAL_TIMEOUT_S = 2.0
 HANDSHAKE_ROUND_TRIPS = 1.5
+CONTROL_REST_S = 0.02
+"""The agent reads its control links with any turn, else together and no more often than this."""
 LEAVE_POLL_S = 0.1
 
-Watch = Callable[["NodeDriver", Event, list[Command]], None]
+Watch = Callable[["NodeDriver", tuple[Event, ...], list[Command]], None]
 
 
 class NodeDriver:
@@ -110,6 +113,12 @@ class NodeDriver:
         self.tracker: TrackerDriver | None = None
         self.watch: Watch | None = None
         self._timer_at = math.inf
+        # Frames on the control links: (arrival, number, fact), soonest first.
+        self._inbox: list[tuple[float, int, Event]] = []
+        self._frame_count = 0
+        # The reader looks again then, and not before.
+        self._read_at = math.inf
+        self._rested_at = 0.0
 
     def _disk(self, verb: str, bytes_per_s: float) -> Link | None:
         return Link(f"disk {verb} of {self.name}", bytes_per_s) if bytes_per_s < math.inf else None
@@ -175,21 +184,48 @@ class NodeDriver:
 
     # -- events
 
-    def handle(self, event: Event) -> None:
-        """One fact reaches the node; what it orders is carried out at once."""
+    def handle(self, *facts: Event) -> None:
+        """A turn of the agent's decider: facts reach the node, and with them what waits on the
+        control links; what it orders is carried out at once."""
         if self.is_dead:
             return
         now = self.world.timeline.now
-        commands = self.node.handle(event, now=now)
+        inbox = self._inbox
+        while inbox and inbox[0][0] <= now:
+            facts = (*facts, heapq.heappop(inbox)[2])
+        commands = self.node.handle(*facts, now=now)
         self.world.checks.event(self)
         if self.watch is not None:
-            self.watch(self, event, commands)
+            self.watch(self, facts, commands)
         for command in commands:
             self._execute(command)
         deadline = self.node.next_deadline()
         if deadline is not None and deadline < self._timer_at:
             self._timer_at = deadline
             self.world.timeline.at(deadline, self._fire, deadline)
+
+    def hear(self, arrives_at: float, event: Event) -> None:
+        """A frame is on its way on a control link. It is read with the next turn, at the latest
+        when the agent's reader has rested."""
+        self._frame_count += 1
+        heapq.heappush(self._inbox, (arrives_at, self._frame_count, event))
+        self._read_by(arrives_at)
+
+    def _read_by(self, arrives_at: float) -> None:
+        read_at = max(arrives_at, self._rested_at)
+        if read_at < self._read_at:
+            self._read_at = read_at
+            self.world.timeline.at(read_at, self._read, read_at)
+
+    def _read(self, read_at: float) -> None:
+        if self._read_at != read_at or self.is_dead:
+            return
+        self._read_at = math.inf
+        if self._inbox and self._inbox[0][0] <= read_at:
+            self._rested_at = read_at + CONTROL_REST_S
+            self.handle()
+        if self._inbox:
+            self._read_by(self._inbox[0][0])
 
     def soon(self, event: Event) -> None:
         """A local fact, after the one that is being handled."""
@@ -260,9 +296,11 @@ class NodeDriver:
     def tell(self, peer: NodeId, event: Event) -> None:
         """Send a message to a neighbour; lost if there is no way."""
         if peer in self.links:
-            other = self.world.drivers[peer]
+            world = self.world
+            other = world.drivers[peer]
             if other.island == self.island:
-                self.send(other, event)
+                world.tally.message_count += 1
+                other.hear(world.timeline.now + world.delay_s(self, other), event)
 
     def send(self, other: NodeDriver, event: Event) -> None:
         """A fact reaches another node half a round trip later."""

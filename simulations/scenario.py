@@ -16,6 +16,11 @@ from dataclasses import dataclass, field
 from simulations.faults import Fault
 from swarm.policy.settings import NodeSettings
 
+NODE_RTT_S = 0.0005
+"""Between machines of one zone of a cloud; across zones, and to services, a millisecond."""
+ZONE_RTT_S = 0.001
+SERVICE_RTT_S = 0.001
+
 
 @dataclass(frozen=True, slots=True)
 class VersionShape:
@@ -77,8 +82,8 @@ class LinkShape:
     """What lies between machines."""
 
     # Round trips within a zone and across.
-    rtt_s: float = 0.0005
-    zone_rtt_s: float = 0.001
+    rtt_s: float = NODE_RTT_S
+    zone_rtt_s: float = ZONE_RTT_S
     # Each way, for each zone and each rack; infinite: not a limit.
     zone_bytes_per_s: float = math.inf
     rack_bytes_per_s: float = math.inf
@@ -96,7 +101,7 @@ class OriginShape:
     # Time to the first byte of a request, uniform between the two.
     first_byte_s_min: float = 0.0
     first_byte_s_max: float = 0.0
-    rtt_s: float = 0.001
+    rtt_s: float = SERVICE_RTT_S
     # Above so many requests a second it answers 503, and asks to wait; infinite: never.
     requests_per_s: float = math.inf
     retry_after_s: float | None = None
@@ -108,7 +113,7 @@ class OriginShape:
 class TrackerShape:
     """The tracker's machine."""
 
-    rtt_s: float = 0.001
+    rtt_s: float = SERVICE_RTT_S
     # Time that it takes to serve one call; calls wait for each other.
     service_s: float = 0.0
 
