@@ -26,6 +26,7 @@ from swarm.policy.events import (
 )
 from swarm.protocol.ids import ChunkIndex, Identity, NodeId, VersionId
 from swarm.protocol.tracker_api import (
+    LEASE_REPORT_INTERVAL_S,
     LISTEN_HOLD_S,
     LeaseEnd,
     Listen,
@@ -238,6 +239,8 @@ class TrackerDriver:
             self._send_report(client)
         else:
             interval_s = reply.interval_s
+            if client.leases:
+                interval_s = min(interval_s, LEASE_REPORT_INTERVAL_S)
             self._timeline.after(interval_s, self._report_in_turn, client, client.report_turn)
 
     # -- listens
@@ -288,6 +291,10 @@ class TrackerDriver:
                 driver.handle(ModeReceived(state.version, state.mode))
             driver.handle(HandoutReceived(state.version, state.handout))
             driver.handle(LeasesReceived(state.version, state.leases))
+            if state.leases:
+                self._timeline.after(
+                    LEASE_REPORT_INTERVAL_S, self._report_in_turn, client, client.report_turn
+                )
         self._listen_now(client)
 
     def _answer_listeners(self) -> None:

@@ -9,6 +9,7 @@ makes it a `TrackerLost` for policy."""
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -99,6 +100,9 @@ class TrackerSession:
         self._unreachable: dict[NodeId, None] = {}
         self._wake = trio.Event()
         self._listen_scope: trio.CancelScope | None = None
+        # The wait for the next report, and when that is due at the latest.
+        self._rest_scope: trio.CancelScope | None = None
+        self._report_by = math.inf
         # Since when every call has failed; None while they do not.
         self._failing_since: float | None = None
         self.is_lost = False
@@ -133,9 +137,11 @@ class TrackerSession:
         failures = 0
         interval_s = 0.0
         while True:
-            with trio.move_on_after(interval_s):
+            deadline = min(trio.current_time() + interval_s, self._report_by)
+            with trio.move_on_at(deadline) as self._rest_scope:
                 await self._wake.wait()
             self._wake = trio.Event()
+            self._report_by = math.inf
             try:
                 interval_s = await self.report_once()
                 failures = 0
@@ -144,6 +150,13 @@ class TrackerSession:
                 interval_s = self._backoff_s(failures)
                 self._failed(error)
                 await trio.sleep(interval_s)
+
+    def _report_soon(self) -> None:
+        """Leases came. Until it hears of them the tracker cannot tell a slow reader from one that
+        has just begun, and gives it more; the next regular report may be many seconds away."""
+        self._report_by = min(self._report_by, trio.current_time() + LEASE_REPORT_INTERVAL_S)
+        if self._rest_scope is not None:
+            self._rest_scope.deadline = min(self._rest_scope.deadline, self._report_by)
 
     async def report_once(self, *, is_leaving: bool = False) -> float:
         """Send one report; seconds until the next. Raises the client's errors."""
@@ -186,6 +199,8 @@ class TrackerSession:
                 seen = reply.seen
                 self._answered()
                 self._on_reply(reply)
+                if any(state.leases for state in reply.versions):
+                    self._report_soon()
             if scope.cancelled_caught:
                 # What was asked for changed: the next answer must be whole.
                 seen = (0, 0)
