@@ -42,6 +42,7 @@ class Checks:
     """Called by drivers; counts what it allows."""
 
     def __init__(self, *, is_sparse: bool = False) -> None:
+        self.is_sparse = is_sparse
         self._interval = EVENTS_BETWEEN_CHECKS * (SPARSE_FACTOR if is_sparse else 1)
         self._until_look = self._interval
         self.leased_read_count = 0

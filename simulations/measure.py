@@ -31,6 +31,8 @@ class Outcome:
 
     ratios: tuple[float, ...]
     groups: tuple[GroupOutcome, ...]
+    # Of those among them that took the place of dead ones.
+    newcomer_ratios: tuple[float, ...]
     # Seconds from a node's start, ascending.
     seconds: tuple[float, ...]
     unfinished_count: int
@@ -70,20 +72,24 @@ def measure(cluster: Cluster) -> Outcome:
     groups: list[GroupOutcome] = []
     ratios: list[float] = []
     seconds: list[float] = []
+    newcomers: list[float] = []
     for group in scenario.groups:
         bound_s = scenario.bound_s(group)
-        took = sorted(
-            driver.done_at - driver.started_at
+        done = [
+            driver
             for driver in world.drivers.values()
             if driver.group is group and driver.done_at < math.inf and not driver.was_complete
-        )
+        ]
         if bound_s > 0:
+            took = sorted(driver.done_at - driver.started_at for driver in done)
             groups.append(GroupOutcome(group.name, bound_s, tuple(s / bound_s for s in took)))
             ratios.extend(groups[-1].ratios)
             seconds.extend(took)
+            newcomers.extend((d.done_at - d.started_at) / bound_s for d in done if d.is_newcomer)
     wasted = sum(driver.transfers.wasted_bytes for driver in world.drivers.values())
     return Outcome(
         ratios=tuple(sorted(ratios)),
+        newcomer_ratios=tuple(sorted(newcomers)),
         groups=tuple(groups),
         seconds=tuple(sorted(seconds)),
         unfinished_count=tally.unfinished_count,

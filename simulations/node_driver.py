@@ -86,6 +86,7 @@ class NodeDriver:
         self.group = group
         self.info = info
         self.id = info.node_id
+        self.zone = info.zone
         self.name = f"node {len(world.drivers) + 1} ({info.address.host})"
         self.settings = settings
         self.node_seed = node_seed
@@ -100,6 +101,8 @@ class NodeDriver:
         # Chunks that it sends wrong, and those whose copy on its disk is wrong too.
         self.corrupts = 0
         self.damaged = 0
+        # It took the place of one that died.
+        self.is_newcomer = False
         self.is_started = False
         self.is_dead = False
         # Nodes on different islands cannot reach each other.
@@ -191,8 +194,11 @@ class NodeDriver:
             return
         now = self.world.timeline.now
         inbox = self._inbox
-        while inbox and inbox[0][0] <= now:
-            facts = (*facts, heapq.heappop(inbox)[2])
+        if inbox and inbox[0][0] <= now:
+            turn = list(facts)
+            while inbox and inbox[0][0] <= now:
+                turn.append(heapq.heappop(inbox)[2])
+            facts = tuple(turn)
         commands = self.node.handle(*facts, now=now)
         self.world.checks.event(self)
         if self.watch is not None:
@@ -209,7 +215,8 @@ class NodeDriver:
         when the agent's reader has rested."""
         self._frame_count += 1
         heapq.heappush(self._inbox, (arrives_at, self._frame_count, event))
-        self._read_by(arrives_at)
+        if arrives_at < self._read_at:
+            self._read_by(arrives_at)
 
     def _read_by(self, arrives_at: float) -> None:
         read_at = max(arrives_at, self._rested_at)
@@ -298,9 +305,10 @@ class NodeDriver:
         if peer in self.links:
             world = self.world
             other = world.drivers[peer]
-            if other.island == self.island:
+            if other.island == self.island and not other.is_dead:
                 world.tally.message_count += 1
-                other.hear(world.timeline.now + world.delay_s(self, other), event)
+                way_s = world.way_s if other.zone == self.zone else world.zone_way_s
+                other.hear(world.timeline.now + way_s, event)
 
     def send(self, other: NodeDriver, event: Event) -> None:
         """A fact reaches another node half a round trip later."""

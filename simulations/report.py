@@ -35,6 +35,11 @@ def document(scenario: Scenario, seed: int, outcome: Outcome) -> dict[str, objec
         "p99_s": percentile(seconds, 0.99),
         "last_s": percentile(seconds, 1.0),
         "groups": [_group(group) for group in outcome.groups],
+        "newcomers": len(outcome.newcomer_ratios),
+        "newcomer_p99_ratio": percentile(outcome.newcomer_ratios, 0.99)
+        if outcome.newcomer_ratios
+        else None,
+        "ended_s": outcome.ended_s,
         "finished": len(ratios),
         "unfinished": outcome.unfinished_count,
         "origin_copies": outcome.origin_copies,
@@ -91,6 +96,9 @@ def lines(scenario: Scenario, outcome: Outcome) -> list[str]:
             for group in outcome.groups
             if group.ratios
         ]
+    if outcome.newcomer_ratios:
+        late = percentile(outcome.newcomer_ratios, 0.99)
+        told.append(f"  {len(outcome.newcomer_ratios)} newcomers: p99 {late:.3f} of the bound")
     plain_s = direct_s(scenario)
     if plain_s is not None:
         read = format_size(outcome.origin_copies * total)

@@ -53,10 +53,17 @@ class World:
     # (zone or rack, is it upwards) → its link; absent where it limits nobody.
     uplinks: dict[tuple[str, bool], Link] = field(default_factory=dict)
 
+    # Half a round trip within a zone and across; set at the start.
+    way_s: float = 0.0
+    zone_way_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.way_s = self.scenario.links.rtt_s / 2
+        self.zone_way_s = self.scenario.links.zone_rtt_s / 2
+
     def delay_s(self, one: NodeDriver, other: NodeDriver) -> float:
         """One way."""
-        links = self.scenario.links
-        return (links.rtt_s if one.info.zone == other.info.zone else links.zone_rtt_s) / 2
+        return self.way_s if one.zone == other.zone else self.zone_way_s
 
     def path(self, source: NodeDriver, target: NodeDriver, *, is_on_disk: bool) -> tuple[Link, ...]:
         """What a peer's bytes cross."""
