@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 LOST_AFTER_S = 3.0
 """Without an answer for so long the agent's tracker client tells its node."""
+TICK_S_MIN = 0.02
+"""The tracker's service rests so long between two looks, however near the next deadline is."""
 RETRY_S = 1.0
 """Between two calls to a tracker that does not answer."""
 
@@ -310,7 +312,8 @@ class TrackerDriver:
         deadline = self._tracker.next_deadline()
         if deadline is not None:
             self._tick_turn += 1
-            self._timeline.at(deadline, self._tick, self._tick_turn)
+            at = max(deadline, self._timeline.now + TICK_S_MIN)
+            self._timeline.at(at, self._tick, self._tick_turn)
 
     def _tick(self, turn: int) -> None:
         if turn == self._tick_turn and not self.is_down:
