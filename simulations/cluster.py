@@ -30,6 +30,9 @@ from swarm.protocol.tracker_api import Mode
 STORY_COUNT = 64
 """Steps that a node keeps for a bug report. A planning run keeps one: what a story holds on to is
 memory that could be used again, which costs 7 % of the time."""
+ACTIONS_OF_AN_INSTANT_MAX = 1_000_000
+"""Four thousand nodes that boot together make a tenth of it; more is somebody who orders himself
+again and again for a time that has passed."""
 LEAVE_GRACE_S = 20.0
 """As long as the agent gives its uploads after SIGTERM."""
 
@@ -254,9 +257,15 @@ class Cluster:
         timeline, tally = self.world.timeline, self.world.tally
         faults_end_s = max((fault.ends_at_s for fault in self.scenario.faults), default=0.0)
         timeline.at(min(faults_end_s, limit_s), lambda: None)
+        look_at, looked_at = ACTIONS_OF_AN_INSTANT_MAX, -1.0
         while tally.unfinished_count or tally.coming_count or timeline.now < faults_end_s:
             if not timeline.step(limit_s):
                 break
+            if timeline.action_count >= look_at:
+                look_at += ACTIONS_OF_AN_INSTANT_MAX
+                if timeline.now == looked_at:
+                    raise CheckFailed(f"time stands still at {looked_at:.6f} s")
+                looked_at = timeline.now
         self.world.checks.end(self.world)
         if self.tracker is not None:
             self.world.checks.granted(self.tracker.granted_count)

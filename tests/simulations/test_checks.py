@@ -72,3 +72,15 @@ def test_who_does_not_finish_is_named() -> None:
     broken.run(0.2)
     with pytest.raises(CheckFailed, match=r"4 nodes are not complete at 0\..* of 40"):
         broken.require_finished()
+
+
+def test_a_run_in_which_time_stands_still_is_ended() -> None:
+    broken = cluster()
+    timeline = broken.world.timeline
+
+    def again() -> None:
+        timeline.after(0.0, again)
+
+    timeline.at(0.1, again)
+    with pytest.raises(CheckFailed, match=r"time stands still at 0\.100000 s"):
+        broken.run()
