@@ -83,6 +83,8 @@ class NodeDriver:
         held: int,
     ) -> None:
         self.world = world
+        self._timeline = world.timeline
+        self._checks = world.checks
         self.group = group
         self.info = info
         self.id = info.node_id
@@ -174,7 +176,7 @@ class NodeDriver:
         """The store has one more chunk."""
         self.held |= 1 << chunk
         if self.done_at == math.inf and self.is_complete:
-            self.done_at = self.world.timeline.now
+            self.done_at = self._timeline.now
             self.world.tally.unfinished_count -= 1
 
     def corrupt(self, chunk_share: float, *, is_on_disk: bool, rng: random.Random) -> None:
@@ -192,7 +194,7 @@ class NodeDriver:
         control links; what it orders is carried out at once."""
         if self.is_dead:
             return
-        now = self.world.timeline.now
+        now = self._timeline.now
         inbox = self._inbox
         if inbox and inbox[0][0] <= now:
             turn = list(facts)
@@ -200,7 +202,7 @@ class NodeDriver:
                 turn.append(heapq.heappop(inbox)[2])
             facts = tuple(turn)
         commands = self.node.handle(*facts, now=now)
-        self.world.checks.event(self)
+        self._checks.event(self)
         if self.watch is not None:
             self.watch(self, facts, commands)
         for command in commands:
@@ -208,7 +210,7 @@ class NodeDriver:
         deadline = self.node.next_deadline()
         if deadline is not None and deadline < self._timer_at:
             self._timer_at = deadline
-            self.world.timeline.at(deadline, self._fire, deadline)
+            self._timeline.at(deadline, self._fire, deadline)
 
     def hear(self, arrives_at: float, event: Event) -> None:
         """A frame is on its way on a control link. It is read with the next turn, at the latest
@@ -222,7 +224,7 @@ class NodeDriver:
         read_at = max(arrives_at, self._rested_at)
         if read_at < self._read_at:
             self._read_at = read_at
-            self.world.timeline.at(read_at, self._read, read_at)
+            self._timeline.at(read_at, self._read, read_at)
 
     def _read(self, read_at: float) -> None:
         if self._read_at != read_at or self.is_dead:
@@ -236,7 +238,7 @@ class NodeDriver:
 
     def soon(self, event: Event) -> None:
         """A local fact, after the one that is being handled."""
-        self.world.timeline.after(0.0, self.handle, event)
+        self._timeline.after(0.0, self.handle, event)
 
     def _fire(self, deadline: float) -> None:
         if self._timer_at == deadline:
@@ -249,7 +251,7 @@ class NodeDriver:
             return
         received, bytes_in, bytes_out = self.transfers.sample()
         self.handle(ProgressSampled(received, bytes_in, bytes_out))
-        self.world.timeline.after(SAMPLE_S, self._sample)
+        self._timeline.after(SAMPLE_S, self._sample)
 
     # -- commands
 
@@ -320,7 +322,7 @@ class NodeDriver:
         return not other.is_dead and other.island == self.island
 
     def _connect(self, info: PeerInfo) -> None:
-        timeline = self.world.timeline
+        timeline = self._timeline
         other = self.world.drivers.get(info.node_id)
         if other is None or not self.can_reach(other):
             failed = ConnectFailed(info.node_id, is_unreachable=True)

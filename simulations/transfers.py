@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from simulations.network import Flow
-from simulations.world import VERSION, World
+from simulations.world import VERSION
 from swarm.policy.commands import FetchFromOrigin, RefuseRequest, RequestChunk, StartUpload
 from swarm.policy.events import (
     ChunkRequested,
@@ -58,6 +58,8 @@ class Transfers:
 
     def __init__(self, driver: NodeDriver) -> None:
         self._driver = driver
+        self._world = driver.world
+        self._timeline = driver.world.timeline
         self.live: dict[TransferId, Transfer] = {}
         # The same by what a source knows of them.
         self._asked: dict[tuple[SessionId, ChunkIndex], Transfer] = {}
@@ -70,12 +72,8 @@ class Transfers:
         self.wasted_bytes = 0
 
     @property
-    def _world(self) -> World:
-        return self._driver.world
-
-    @property
     def _now(self) -> float:
-        return self._driver.world.timeline.now
+        return self._timeline.now
 
     @property
     def is_idle(self) -> bool:
@@ -122,7 +120,7 @@ class Transfers:
         else:
             noticed_at = max(source.noticed_at, driver.noticed_at)
             wait_s = min(max(noticed_at - self._now, 0.0), NO_PROGRESS_S)
-            self._world.timeline.after(wait_s, self.fail, transfer, FailureReason.LOST)
+            self._timeline.after(wait_s, self.fail, transfer, FailureReason.LOST)
 
     def upload(self, command: StartUpload) -> None:
         """Send what a peer asked for, if it still wants it."""
@@ -174,7 +172,7 @@ class Transfers:
         self._uploads.pop((fetching.id, transfer.session), None)
         driver.handle(UploadFinished(fetching.id, transfer.session, transfer.chunk, length))
         delay_s = self._world.delay_s(driver, fetching)
-        self._world.timeline.after(delay_s, fetching.transfers.arrive, transfer)
+        self._timeline.after(delay_s, fetching.transfers.arrive, transfer)
 
     def refuse(self, command: RefuseRequest) -> None:
         driver, world = self._driver, self._world
@@ -237,7 +235,7 @@ class Transfers:
         assert transfer.flow is not None
         origin.sent_bytes += transfer.length
         origin.flows.pop(transfer.flow, None)
-        self._world.timeline.after(origin.shape.rtt_s / 2, self.arrive, transfer)
+        self._timeline.after(origin.shape.rtt_s / 2, self.arrive, transfer)
 
     # -- ends
 
@@ -249,7 +247,7 @@ class Transfers:
             self._hashed(transfer)
             return
         self._hashed_at = max(self._hashed_at, self._now) + cost_s
-        self._world.timeline.at(self._hashed_at, self._hashed, transfer)
+        self._timeline.at(self._hashed_at, self._hashed, transfer)
 
     def _hashed(self, transfer: Transfer) -> None:
         driver, source = self._driver, transfer.source
