@@ -104,6 +104,10 @@ class FetchFromOrigin:
     version: VersionId
     chunk: ChunkIndex
     connections: int
+    # A read that was ordered just before, whose request should go on with this chunk if its bytes
+    # follow in the same object; None: a request of its own. If the request ends early, what it did
+    # not reach ends in TransferFailed(CANCELLED).
+    after: TransferId | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ chunk. There are four exceptions, and all slots of all neighbours being busy is 
 * **Alone.** No tracker and nobody else known: there is no egress to share, so the node reads as
   much as helps. It doubles its parallel reads while that raises the rate, holds otherwise and
   probes again after a pause that doubles (an S3 connection gives about 90 MB/s, so a fast NIC needs
-  many). No token bucket.
+  many). No token bucket. Small chunks are read in runs, several with one request (`read_window`).
 * **Without a tracker, with peers.** Rendezvous hashing of (chunk, known nodes) names one reader for
   each chunk that no neighbour holds; the next in line may step in only after a while without any
   verified byte, and so on. A token bucket caps each node.
@@ -32,7 +32,14 @@ from swarm.policy.download import Download
 from swarm.policy.events import FailureReason
 from swarm.policy.nic import NicEstimate
 from swarm.policy.peers import Neighbourhood
-from swarm.policy.read_window import FLEET_NICS, ReadWindow, connections_for, reads_for
+from swarm.policy.read_window import (
+    FLEET_NICS,
+    ReadWindow,
+    connections_for,
+    reads_for,
+    run_bytes,
+    run_length,
+)
 from swarm.policy.rendezvous import Lines
 from swarm.policy.settings import NodeSettings
 from swarm.policy.transfers import Transfer, TransferTable
@@ -150,7 +157,10 @@ class OriginReads:
             chunk = self._pick(download, right, now)
             if chunk is None:
                 return
-            self._start(download, chunk, right, now)
+            run = range(chunk, chunk + 1)
+            if right is Right.ALONE and self._throttled_until is None:
+                run = self._run_around(download, chunk, now)
+            self._start(download, run, right, now)
 
     def _look_again(self, at: float) -> None:
         self.act_at = min(self.act_at, at)
@@ -163,7 +173,7 @@ class OriginReads:
         if right is not Right.ALONE:
             return reads_for(nic_bytes_per_s, download.chunk_bytes, nodes)
         if not self._window.count:
-            self._window.count = reads_for(nic_bytes_per_s, download.chunk_bytes, 1)
+            self._window.count = reads_for(nic_bytes_per_s, run_bytes(download.chunk_bytes), 1)
         return self._window.count
 
     def _may_start(self, download: Download, right: Right, now: float) -> bool:
@@ -227,21 +237,45 @@ class OriginReads:
                 self._look_again(rest.until)
         return bits
 
-    def _start(self, download: Download, chunk: ChunkIndex, right: Right, now: float) -> None:
-        transfer = self._table.begin(download, chunk, now)
-        connections = connections_for(transfer.length)
-        if self._throttled_until is not None:
-            connections = 1
-            self._throttled_until = now + self._rng.uniform(0, THROTTLED_S)
-        if right is not Right.ALONE:
-            self._tokens -= transfer.length
-        self._orders.append(FetchFromOrigin(transfer.id, download.version, chunk, connections))
+    def _run_around(self, download: Download, chunk: ChunkIndex, now: float) -> range:
+        """The chunks around one that can be read with it. Runs end at multiples of their length, so
+        that chance in picking leaves no crumbs between them."""
+        wanted = download.wanted
+        length = run_length(download.chunk_bytes, wanted.bit_count(), self._window.count)
+        if length > 1:
+            wanted &= ~self._resting(download, now)
+        start = stop = chunk - chunk % length
+        for each in range(start, start + length):
+            if not wanted >> each & 1:
+                if each > chunk:
+                    break
+                start = each + 1
+            stop = each + 1
+        return range(start, stop)
+
+    def _start(self, download: Download, run: range, right: Right, now: float) -> None:
+        before: Transfer | None = None
+        for chunk in map(ChunkIndex, run):
+            transfer = self._table.begin(download, chunk, now, after=before)
+            connections = connections_for(transfer.length)
+            if self._throttled_until is not None:
+                connections = 1
+                self._throttled_until = now + self._rng.uniform(0, THROTTLED_S)
+            if right is not Right.ALONE:
+                self._tokens -= transfer.length
+            after = before.id if before is not None else None
+            self._orders.append(
+                FetchFromOrigin(transfer.id, download.version, chunk, connections, after)
+            )
+            before = transfer
 
     def verified(self, transfer: Transfer, now: float) -> None:
         """An origin read ended well, leased or not."""
         self._throttled_until = None
         self._rests.pop((transfer.download.version, transfer.chunk), None)
-        self._window.took(transfer.length, self._table.origin_count + 1, now)
+        assert transfer.run is not None
+        live_count = self._table.origin_count + (not transfer.run.live_count)
+        self._window.took(transfer.length, live_count, now)
 
     def failed(
         self, transfer: Transfer, reason: FailureReason, retry_after_s: float | None, now: float

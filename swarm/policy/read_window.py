@@ -1,10 +1,15 @@
-"""How many chunks to read from the origin at once.
+"""How many reads of the origin at once, and how many chunks in each.
 
 One S3 connection gives about 90 MB/s after 65 ms, however fast the NIC, so the number of
 connections decides the rate. A node among others takes its part of what draws three NICs for the
 fleet. A node that is alone starts there too and then doubles while that raises the rate: nobody
 else's egress is at stake. It probes upwards only, because in a brown-out of the origin fewer reads
 look just as good and recovery would start from nothing.
+
+A request costs the wait for its first byte and about 1 ms of CPU, whatever it brings. So a node
+that is alone reads small chunks in runs: with one request as many bytes as one connection brings in
+the time that a range should last. Towards the end runs become shorter, or the last of them would
+keep one connection busy while the others are idle.
 """
 
 from __future__ import annotations
@@ -15,6 +20,9 @@ CONNECTION_BYTES_PER_S = 90e6
 """What one S3 connection gives; also fair to other object stores."""
 RANGE_S = 0.2
 """A range should last so long, or its first byte costs too much of it."""
+RUNS_PER_READ = 2
+"""Of what is left, so many runs for each parallel read: half of it is read in long runs, half of
+the rest in runs half as long, and so on."""
 CONNECTIONS_MAX = 32
 FIRST_BYTE_S = 0.065
 """What a range waits for its first byte."""
@@ -43,13 +51,25 @@ def connections_for(length: int) -> int:
     return min(max(math.ceil(length / (CONNECTION_BYTES_PER_S * RANGE_S)), 1), CONNECTIONS_MAX)
 
 
-def reads_for(nic_bytes_per_s: float, chunk_bytes: int, node_count: int) -> int:
-    """One node's part of the parallel reads that draw the fleet's target rate, first bytes
-    included; the least while the NIC is unknown (0)."""
+def run_bytes(chunk_bytes: int) -> int:
+    """Bytes of one read, of one chunk or of several."""
+    return max(int(CONNECTION_BYTES_PER_S * RANGE_S) // chunk_bytes, 1) * chunk_bytes
+
+
+def run_length(chunk_bytes: int, wanted_count: int, read_count: int) -> int:
+    """How many chunks to read with one request, a power of two, while `read_count` reads share
+    `wanted_count` chunks."""
+    most = min(run_bytes(chunk_bytes) // chunk_bytes, wanted_count // (RUNS_PER_READ * read_count))
+    return 1 << max(most.bit_length() - 1, 0)
+
+
+def reads_for(nic_bytes_per_s: float, read_bytes: int, node_count: int) -> int:
+    """One node's part of the parallel reads, of `read_bytes` each, that draw the fleet's target
+    rate, first bytes included; the least while the NIC is unknown (0)."""
     target = min(FLEET_NICS, ALONE_NICS * node_count) * nic_bytes_per_s
-    chunk_bytes_per_s = connections_for(chunk_bytes) * CONNECTION_BYTES_PER_S
-    transfer_s = chunk_bytes / chunk_bytes_per_s
-    reads = target / chunk_bytes_per_s * (transfer_s + FIRST_BYTE_S) / transfer_s
+    read_bytes_per_s = connections_for(read_bytes) * CONNECTION_BYTES_PER_S
+    transfer_s = read_bytes / read_bytes_per_s
+    reads = target / read_bytes_per_s * (transfer_s + FIRST_BYTE_S) / transfer_s
     part = math.ceil(max(reads, READS_MIN) / node_count)
     return min(max(part, NODE_READS_MIN), NODE_READS_MAX)
 

@@ -31,6 +31,14 @@ class Session:
 
 
 @dataclass(slots=True, eq=False)
+class Run:
+    """One read of the origin, of one chunk or of several in a row."""
+
+    # Transfers of it that have not ended.
+    live_count: int = 0
+
+
+@dataclass(slots=True, eq=False)
 class Transfer:
     """One attempt to get one chunk from one source."""
 
@@ -47,6 +55,8 @@ class Transfer:
     # Payload bytes so far, one progress sample old.
     received: int = 0
     is_cancelled: bool = False
+    # The read that it is part of; None for a peer.
+    run: Run | None = None
 
     @property
     def peer(self) -> NodeId | None:
@@ -70,7 +80,7 @@ class TransferTable:
         self.live: dict[TransferId, Transfer] = {}
         self._by_chunk: dict[tuple[Download, ChunkIndex], list[Transfer]] = {}
         self._last_id = 0
-        # Live reads from the origin, leased or not.
+        # Live reads from the origin, leased or not; chunks that are read in one go count once.
         self.origin_count = 0
 
     def begin(
@@ -81,7 +91,9 @@ class TransferTable:
         *,
         session: Session | None = None,
         lease: LeaseId | None = None,
+        after: Transfer | None = None,
     ) -> Transfer:
+        """A new transfer; with `after` part of the same read of the origin."""
         self._last_id += 1
         length = download.lengths[chunk]
         transfer = Transfer(TransferId(self._last_id), download, chunk, length, session, lease, now)
@@ -89,7 +101,9 @@ class TransferTable:
         self._by_chunk.setdefault((download, chunk), []).append(transfer)
         download.in_flight |= 1 << chunk
         if session is None:
-            self.origin_count += 1
+            run = transfer.run = (after.run if after is not None else None) or Run()
+            self.origin_count += not run.live_count
+            run.live_count += 1
         return transfer
 
     def finish(self, transfer_id: TransferId) -> Transfer:
@@ -101,8 +115,9 @@ class TransferTable:
         if not rivals:
             del self._by_chunk[key]
             transfer.download.in_flight &= ~(1 << transfer.chunk)
-        if transfer.session is None:
-            self.origin_count -= 1
+        if (run := transfer.run) is not None:
+            run.live_count -= 1
+            self.origin_count -= not run.live_count
         return transfer
 
     def of_chunk(self, download: Download, chunk: ChunkIndex) -> list[Transfer]:
@@ -115,4 +130,7 @@ class TransferTable:
             if not transfer.download.in_flight >> transfer.chunk & 1:
                 assert transfer.is_cancelled or not transfer.download.missing >> transfer.chunk & 1
         assert sum(map(len, self._by_chunk.values())) == len(self.live)
-        assert self.origin_count == sum(t.session is None for t in self.live.values())
+        runs = {id(t.run): t.run for t in self.live.values() if t.run is not None}
+        assert self.origin_count == len(runs)
+        origin_transfers = sum(t.session is None for t in self.live.values())
+        assert origin_transfers == sum(run.live_count for run in runs.values())
