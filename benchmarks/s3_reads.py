@@ -106,12 +106,24 @@ async def _timed(reader: ReadRange, size: int, connections: int) -> tuple[float,
     return gigabytes / (time.perf_counter() - started_at), (_cpu_s() - cpu_s) / gigabytes
 
 
-def _swarm(origin: Origin) -> ReadRange:
-    async def drop(_offset: int, _piece: memoryview) -> None:
+class _Drop:
+    """A sink that forgets."""
+
+    _room = memoryview(bytearray(MIB))
+
+    def room(self) -> memoryview | None:
+        return self._room
+
+    async def wait(self) -> None:
+        raise AssertionError("there is always room")
+
+    def filled(self, count: int) -> None:
         return
 
+
+def _swarm(origin: Origin) -> ReadRange:
     async def read(offset: int, length: int) -> None:
-        await origin.read_range(KEY, offset, length, etag=None, sink=drop)
+        await origin.read_range(KEY, offset, length, etag=None, sink=_Drop())
 
     return read
 

@@ -1,9 +1,14 @@
-"""Runs `FetchFromOrigin`: one task per transfer, each ending in exactly one event."""
+"""Runs `FetchFromOrigin`: one task per read, each transfer of it ending in exactly one event.
+
+Transfers that were ordered as a run go out with one request where their bytes follow each other in
+one object, and with one after the other where they do not. What a run does not get to, since a
+transfer of it failed or was cancelled, ends as cancelled, and the node decides anew.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import dataclass, field
 
 import trio
 
@@ -22,8 +27,23 @@ from swarm.errors import (
 )
 from swarm.policy.commands import FetchFromOrigin
 from swarm.policy.events import ChunkVerified, Event, FailureReason, TransferFailed, TransferId
-from swarm.protocol.ids import VersionId
-from swarm.protocol.locations import Locations, decode_locations
+from swarm.protocol.ids import ChunkIndex, VersionId
+from swarm.protocol.locations import Locations, Place, decode_locations
+from swarm.protocol.manifest import Manifest
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """One task and its transfers."""
+
+    version: VersionId
+    connections: int
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    # The transfers that have not ended, in the order of their orders.
+    left: dict[ChunkIndex, TransferId] = field(default_factory=dict)
+    # Nothing can be added any more.
+    has_begun: bool = False
+    has_failed: bool = False
 
 
 class OriginFetches:
@@ -43,67 +63,102 @@ class OriginFetches:
         self._health = health
         self._emit = emit
         self._on_problem = on_problem
-        self._scopes: dict[TransferId, trio.CancelScope] = {}
+        self._runs: dict[TransferId, _Run] = {}
         self._locations: dict[VersionId, Locations] = {}
         self._locating: dict[VersionId, trio.Lock] = {}
         # Payload bytes so far, by live transfer.
         self.received: dict[TransferId, int] = {}
 
     def start(self, command: FetchFromOrigin, nursery: trio.Nursery) -> None:
-        scope = trio.CancelScope()
-        self._scopes[command.transfer] = scope
+        run = self._runs.get(command.after) if command.after is not None else None
+        if run is None or run.has_begun:
+            run = _Run(command.version, command.connections)
+            nursery.start_soon(self._fetch, run)
+        run.left[command.chunk] = command.transfer
+        self._runs[command.transfer] = run
         self.received[command.transfer] = 0
-        nursery.start_soon(self._fetch, command, scope)
 
     def cancel(self, transfer: TransferId) -> bool:
-        """Stop a read; False if it is not one of ours."""
-        scope = self._scopes.get(transfer)
-        if scope is not None:
-            scope.cancel()
-        return scope is not None
+        """Stop a read, with all that it has not got to; False if it is not one of ours."""
+        run = self._runs.get(transfer)
+        if run is not None:
+            run.scope.cancel()
+        return run is not None
 
     def forget(self, version: VersionId) -> None:
         self._locations.pop(version, None)
         self._locating.pop(version, None)
 
-    async def _fetch(self, command: FetchFromOrigin, scope: trio.CancelScope) -> None:
-        event: Event = TransferFailed(command.transfer, FailureReason.CANCELLED)
+    async def _fetch(self, run: _Run) -> None:
+        run.has_begun = True
         try:
-            with scope:
-                event = await self._attempt(command)
+            with run.scope:
+                await self._attempt(run)
         finally:
-            del self._scopes[command.transfer]
-            del self.received[command.transfer]
-            self._emit(event)
+            for chunk, transfer in list(run.left.items()):
+                failure = TransferFailed(transfer, FailureReason.CANCELLED)
+                self._end(run, chunk, failure)
 
-    async def _attempt(self, command: FetchFromOrigin) -> Event:
-        held = self._held.get(command.version)
+    async def _attempt(self, run: _Run) -> None:
+        held = self._held.get(run.version)
         if held is None:
-            return TransferFailed(command.transfer, FailureReason.CANCELLED)
-
-        def progress(count: int) -> None:
-            self.received[command.transfer] += count
-
+            return
         try:
             locations = await self._locate(held)
         except SwarmError as error:
-            self._on_problem(command.version, error)
-            return _failure(command.transfer, error)
-        try:
-            await self._client.fetch_chunk(
+            chunk = next(iter(run.left))
+            self._on_problem(run.version, error)
+            self._end(run, chunk, _failure(run.left[chunk], error))
+            return
+        for group in self._requests(run, held.manifest, locations):
+            await self._client.fetch_chunks(
                 held.manifest,
-                locations,
-                command.chunk,
-                command.connections,
-                partial(held.store.writer, command.chunk),
-                progress=progress,
+                held.store,
+                group,
+                run.connections if len(group) == 1 else 1,
+                progress=lambda chunk, count: self._progressed(run, chunk, count),
+                ended=lambda chunk, error: self._ended(run, chunk, error),
             )
-        except SwarmError as error:
-            self._on_problem(command.version, error)
-            self._health.failed(command.version, command.chunk, error, now=trio.current_time())
-            return _failure(command.transfer, error)
-        self._health.succeeded(command.version, command.chunk, now=trio.current_time())
-        return ChunkVerified(command.version, command.chunk, command.transfer)
+            if run.has_failed:
+                # The next request would meet the same.
+                return
+
+    def _requests(
+        self, run: _Run, manifest: Manifest, locations: Locations
+    ) -> list[list[tuple[ChunkIndex, Place]]]:
+        """The chunks with their places, those together that one request can bring. One that lies
+        nowhere ends here."""
+        groups: list[list[tuple[ChunkIndex, Place]]] = []
+        for chunk in list(run.left):
+            try:
+                place = locations.place(manifest, chunk)
+            except NotFoundError as error:
+                self._ended(run, chunk, error)
+                continue
+            if not groups or not _follows(place, groups[-1][-1][1]):
+                groups.append([])
+            groups[-1].append((chunk, place))
+        return groups
+
+    def _progressed(self, run: _Run, chunk: ChunkIndex, count: int) -> None:
+        self.received[run.left[chunk]] += count
+
+    def _ended(self, run: _Run, chunk: ChunkIndex, error: SwarmError | None) -> None:
+        transfer = run.left[chunk]
+        if error is None:
+            self._health.succeeded(run.version, chunk, now=trio.current_time())
+            self._end(run, chunk, ChunkVerified(run.version, chunk, transfer))
+        else:
+            run.has_failed = True
+            self._on_problem(run.version, error)
+            self._health.failed(run.version, chunk, error, now=trio.current_time())
+            self._end(run, chunk, _failure(transfer, error))
+
+    def _end(self, run: _Run, chunk: ChunkIndex, event: Event) -> None:
+        transfer = run.left.pop(chunk)
+        del self._runs[transfer]
+        del self.received[transfer]
+        self._emit(event)
 
     async def _locate(self, held: HeldVersion) -> Locations:
         """Where the bytes of a version lie; read once, however many leases ask at the same time."""
@@ -132,3 +187,11 @@ def _failure(transfer: TransferId, error: SwarmError) -> TransferFailed:
             return TransferFailed(transfer, FailureReason.LOCAL)
         case _:
             return TransferFailed(transfer, FailureReason.LOST)
+
+
+def _follows(place: Place, before: Place) -> bool:
+    return (place.key, place.etag, place.offset) == (
+        before.key,
+        before.etag,
+        before.offset + before.length,
+    )

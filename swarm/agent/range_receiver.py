@@ -1,125 +1,129 @@
-"""From the origin's connections to a chunk writer: gathering, and writing beside the receiving.
+"""From one connection of the origin to the writers of the chunks that it brings.
 
-A read brings anything from one segment to a megabyte, and each write costs a visit to a worker
-thread (about 0.1 ms) and a system call; so bytes are gathered up to `WRITE_BYTES` first. While one
-batch is written the next is received; a third waits. The bytes are never copied on the event loop.
+Bytes are received straight into pooled segments, each of which belongs to one chunk, and handed to
+the connection's lane, where a worker thread hashes and writes them while the next are received.
+They are never copied or joined on the way, and the loop hears of a chunk once, when it is verified.
+A connection that has all its segments in the lane stops reading, so a slow disk slows the origin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-import trio
-
-from swarm.errors import SwarmError
-from swarm.protocol.manifest import MIB
-from swarm.store.chunk_store import ChunkWriter
-
-WRITE_BYTES = MIB  # 0.1 core-seconds per GB for the visits to threads; 256 KiB would cost 0.4.
-BATCHES_MAX = 64  # Over all reads: 64 MiB, or 128 if every last read of a batch is large.
-WRITING_THREADS = 8  # Enough to keep a disk's queue busy; hashing runs in them as well.
-
-ByteLimiter = Callable[[int], Awaitable[None]]
-"""Waits until so many more bytes may have been received."""
+from swarm.agent.incoming_chunk import IncomingChunk
+from swarm.agent.rate_limit import RateLimit
+from swarm.agent.segments import SEGMENT_BYTES, Holder, SegmentPool
+from swarm.agent.workers import Lane
 
 
-class WriteRoom:
-    """What bounds the memory and the threads of all reads of one client."""
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The part of a chunk that one range covers."""
 
-    def __init__(self) -> None:
-        self.batches = trio.Semaphore(BATCHES_MAX)
-        self.threads = trio.CapacityLimiter(WRITING_THREADS)
+    incoming: IncomingChunk
+    # Within the chunk.
+    start: int
+    length: int
 
 
 class RangeReceiver:
-    """Takes one contiguous range of a chunk, in order. Owned by the task that reads it."""
+    """Takes one contiguous range of an object: a part of a chunk, or several chunks in a row. A
+    `RangeSink`, owned by the task that reads; ends every piece exactly once."""
 
     def __init__(
         self,
-        writer: ChunkWriter,
+        pieces: Sequence[Piece],
         start: int,
-        length: int,
         *,
-        room: WriteRoom,
-        nursery: trio.Nursery,
-        progress: Callable[[int], None],
-        limiter: ByteLimiter | None,
+        pool: SegmentPool,
+        lane: Lane,
+        progress: Callable[[int, int], None],
+        limiter: RateLimit | None,
     ) -> None:
-        self.length = length
-        # Where the range begins within the chunk.
+        """`progress` is told (index of the piece, further bytes of it)."""
+        # Where the range begins within the object.
         self.start = start
+        self.length = sum(piece.length for piece in pieces)
         # Bytes of the range that have arrived; a retry goes on from here.
         self.received = 0
-        # Why a write failed; the reader raises it.
-        self.failure: SwarmError | None = None
-        self._writer = writer
-        self._room = room
-        self._nursery = nursery
+        # Index of the piece whose bytes are awaited.
+        self.index = 0
+        self._pieces = pieces
+        self._pool = pool
+        self._lane = lane
         self._progress = progress
-        self._limiter = limiter
-        self._views: list[memoryview] = []
-        self._gathered_bytes = 0
-        # Held while a batch is being written.
-        self._writing = trio.Semaphore(1)
+        self._limiter = limiter if limiter is not None and limiter.is_limited else None
+        self._holder = Holder()
+        # The segment that is being filled, how far it is filled, and how far it shall be.
+        self._segment: memoryview | None = None
+        self._filled = 0
+        self._end = 0
+        # Bytes of the piece that were handed over.
+        self._handed = 0
 
-    async def take(self, _offset: int, view: memoryview) -> None:
-        """A `RangeSink`; waits while the disk is behind. Raises what a write raised."""
-        if not self._views:
-            await self._room.batches.acquire()
-        self._views.append(view)
-        self._gathered_bytes += view.nbytes
-        self.received += view.nbytes
-        self._progress(view.nbytes)
-        if self._gathered_bytes >= WRITE_BYTES or self.received == self.length:
-            await self._hand_over()
+    def room(self) -> memoryview | None:
+        if self._limiter is not None and self._limiter.delay_s() > 0:
+            return None
+        if self._segment is None:
+            segment = self._pool.take_nowait(self._holder)
+            if segment is None:
+                return None
+            self._begin(segment)
+        assert self._segment is not None
+        end = self._end
         if self._limiter is not None:
-            await self._limiter(view.nbytes)
+            end = min(end, self._filled + self._limiter.slice_bytes)
+        return self._segment[self._filled : end]
 
-    async def finish(self) -> None:
-        """Wait for the last write. Raises what a write raised."""
-        if self._views:
-            await self._hand_over()
-        async with self._writing:
-            self._check()
+    async def wait(self) -> None:
+        if self._limiter is not None:
+            await self._limiter.wait()
+        if self._segment is None:
+            self._begin(await self._pool.take(self._holder))
+
+    def filled(self, count: int) -> None:
+        self._filled += count
+        self.received += count
+        self._progress(self.index, count)
+        if self._limiter is not None:
+            self._limiter.take(count)
+        if self._filled == self._end:
+            self._hand_over()
 
     def close(self) -> None:
-        """Give back what a cancelled or failed read holds."""
-        if self._views:
-            self._views = []
-            self._room.batches.release()
+        """No more bytes will come: what is not whole ends broken. Idempotent."""
+        if self._segment is not None:
+            self._pool.give_back(self._segment, self._holder)
+            self._segment = None
+        for piece in self._pieces[self.index :]:
+            self._lane.submit(_ending(piece))
+        self.index = len(self._pieces)
 
-    async def _hand_over(self) -> None:
-        await self._writing.acquire()
-        try:
-            self._check()
-        except SwarmError:
-            self._writing.release()
-            raise
-        views, self._views = self._views, []
-        offset = self.start + self.received - self._gathered_bytes
-        self._gathered_bytes = 0
-        self._nursery.start_soon(self._write, offset, views)
+    def _begin(self, segment: memoryview) -> None:
+        self._segment = segment
+        self._filled = 0
+        self._end = min(SEGMENT_BYTES, self._pieces[self.index].length - self._handed)
 
-    async def _write(self, offset: int, views: Sequence[memoryview]) -> None:
-        try:
-            # Without a checkpoint before it: a batch that was handed over is written, also when
-            # the chunk is being cancelled, or its buffers would be given back twice.
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(
-                    _write_views, self._writer, offset, views, limiter=self._room.threads
-                )
-        except SwarmError as error:
-            self.failure = error
-        finally:
-            self._room.batches.release()
-            self._writing.release()
+    def _hand_over(self) -> None:
+        piece, segment, count = self._pieces[self.index], self._segment, self._filled
+        assert segment is not None
+        offset = piece.start + self._handed
+        self._segment = None
+        self._handed += count
+        is_last = self._handed == piece.length
+        if is_last:
+            self.index += 1
+            self._handed = 0
 
-    def _check(self) -> None:
-        if self.failure is not None:
-            raise self.failure
+        def job() -> None:
+            piece.incoming.write(offset, segment[:count])
+            self._pool.give(segment, self._holder)
+            if is_last:
+                piece.incoming.end_stripe(is_whole=True)
+
+        self._lane.submit(job)
 
 
-def _write_views(writer: ChunkWriter, offset: int, views: Sequence[memoryview]) -> None:
-    """In a worker thread: one write for small views, so that slow links cost no system calls."""
-    whole = views[0] if len(views) == 1 else memoryview(b"".join(views))
-    writer.write(offset, whole)
+def _ending(piece: Piece) -> Callable[[], None]:
+    return lambda: piece.incoming.end_stripe(is_whole=False)

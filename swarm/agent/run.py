@@ -190,6 +190,7 @@ async def _built(settings: AgentSettings, store: DiskStore) -> AsyncIterator[Age
     patience = replace(settings.origin_settings, retry_for_s=0.0)
     origin = open_origin(settings.origin, settings=patience) if settings.origin else None
     downlink = RateLimit(settings.downlink_bytes_per_s)
+    client = OriginClient(origin, limiter=downlink) if origin is not None else None
     tracker = (
         TrackerClient(settings.trackers, key=settings.cluster_key, identity=store.identity)
         if settings.trackers
@@ -202,7 +203,7 @@ async def _built(settings: AgentSettings, store: DiskStore) -> AsyncIterator[Age
             MemoryStore(memory_budget_bytes()) if is_memory else store,
             store.identity,
             links=None if is_memory else store.channels,
-            origin=OriginClient(origin, limiter=downlink.spend) if origin is not None else None,
+            origin=client,
             tracker=tracker,
             downlink=downlink,
         )
@@ -210,8 +211,8 @@ async def _built(settings: AgentSettings, store: DiskStore) -> AsyncIterator[Age
         with trio.CancelScope(shield=True), trio.move_on_after(2.0):
             if tracker is not None:
                 await tracker.aclose()
-            if origin is not None:
-                await origin.aclose()
+            if client is not None:
+                await client.aclose()
 
 
 def _adopt_from_cache(agent: Agent, store: DiskStore) -> None:

@@ -48,16 +48,29 @@ class SegmentPool:
         self._waiting = trio.lowlevel.ParkingLot()
         self._has_waiters = False
 
+    def take_nowait(self, holder: Holder) -> memoryview | None:
+        """A segment for this link, None if there is none for it now."""
+        if holder.held_count >= SEGMENTS_PER_LINK:
+            return None
+        if self._free:
+            segment = self._free.pop()
+        elif self._made_count < self._limit:
+            self._made_count += 1
+            segment = memoryview(bytearray(SEGMENT_BYTES))
+        else:
+            return None
+        holder.taken_count += 1
+        return segment
+
     async def take(self, holder: Holder) -> memoryview:
         """A segment for this link, as soon as there is one."""
         while True:
-            segment = self._take_nowait(holder)
+            segment = self.take_nowait(holder)
             if segment is None:
                 # Say so first and look again: a segment given in between is not missed.
                 self._has_waiters = True
-                segment = self._take_nowait(holder)
+                segment = self.take_nowait(holder)
             if segment is not None:
-                holder.taken_count += 1
                 return segment
             await self._waiting.park()
 
@@ -77,13 +90,3 @@ class SegmentPool:
     def _wake(self) -> None:
         self._has_waiters = False
         self._waiting.unpark_all()
-
-    def _take_nowait(self, holder: Holder) -> memoryview | None:
-        if holder.held_count >= SEGMENTS_PER_LINK:
-            return None
-        if self._free:
-            return self._free.pop()
-        if self._made_count < self._limit:
-            self._made_count += 1
-            return memoryview(bytearray(SEGMENT_BYTES))
-        return None

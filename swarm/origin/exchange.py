@@ -24,6 +24,7 @@ from swarm.origin.origin import OriginSettings, RangeSink
 from swarm.origin.transport import OriginTransport, ProxyRefusedError, Reply
 
 ERROR_BODY_BYTES_MAX = 64 * 1024  # An S3 error is under 2 KiB; a proxy's page may be larger.
+DOCUMENT_READ_BYTES = 64 * 1024  # Most documents and all errors are smaller.
 BROKEN = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, h11.ProtocolError)
 # How a connection fails.
 
@@ -71,19 +72,9 @@ class Exchange:
         if reply.is_success and content_encoding(reply.headers):
             await close_reply(reply)
             raise wrong_body(reply.headers, shown, "not as it is stored")
-        pieces: list[memoryview] = []
-
-        async def keep(offset: int, piece: memoryview) -> None:
-            if offset + len(piece) > limit_bytes:
-                raise OriginError(
-                    f"{shown} is larger than {limit_bytes} bytes, which it should never be",
-                    object_name=shown,
-                    is_retryable=False,
-                )
-            pieces.append(piece)
-
-        await self.read_body(reply, shown, None, keep, length_expected=limit_bytes)
-        return Answer(reply.status_code, reply.headers, b"".join(pieces))
+        sink = _DocumentSink(shown, limit_bytes)
+        await self.read_body(reply, shown, None, sink, length_expected=limit_bytes)
+        return Answer(reply.status_code, reply.headers, sink.payload())
 
     async def read_rest(self, reply: Reply, shown: str) -> bytes:
         """What a small answer says beyond its status, b"" if that cannot be had; closes the reply.
@@ -110,13 +101,20 @@ class Exchange:
         try:
             with trio.CancelScope() as scope:
                 deadline = BodyDeadline(scope, self.settings, length or length_expected)
-                while piece := await reply.read_some():
-                    if length is not None and done + len(piece) > length:
-                        raise wrong_body(reply.headers, shown, f"more than {length} bytes")
-                    deadline.received(len(piece))
-                    with deadline.paused():
-                        await sink(done, memoryview(piece))
-                    done += len(piece)
+                while length is None or done < length:
+                    room = sink.room()
+                    if room is None:
+                        with deadline.paused():
+                            await sink.wait()
+                        continue
+                    count = await reply.read_into(room if length is None else room[: length - done])
+                    if not count:
+                        break
+                    deadline.received(count)
+                    done += count
+                    sink.filled(count)
+                if done == length and await reply.read_into(memoryview(bytearray(1))):
+                    raise wrong_body(reply.headers, shown, f"more than {length} bytes")
             if scope.cancelled_caught:
                 raise OriginError(
                     f"{shown}: the body stalled after {done} bytes",
@@ -175,6 +173,36 @@ class BodyDeadline:
 
     def _apply(self) -> None:
         self._scope.deadline = min(self._idle_at, self._end_at)
+
+
+class _DocumentSink:
+    """A `RangeSink` for a body of unknown length."""
+
+    def __init__(self, shown: str, limit_bytes: int) -> None:
+        self._shown = shown
+        self._limit_bytes = limit_bytes
+        self._pieces: list[bytes] = []
+        self._length = 0
+        self._room = memoryview(bytearray(DOCUMENT_READ_BYTES))
+
+    def payload(self) -> bytes:
+        return b"".join(self._pieces)
+
+    def room(self) -> memoryview | None:
+        return self._room
+
+    async def wait(self) -> None:
+        raise AssertionError("there is always room")
+
+    def filled(self, count: int) -> None:
+        self._length += count
+        if self._length > self._limit_bytes:
+            raise OriginError(
+                f"{self._shown} is larger than {self._limit_bytes} bytes, which it should never be",
+                object_name=self._shown,
+                is_retryable=False,
+            )
+        self._pieces.append(bytes(self._room[:count]))
 
 
 async def close_reply(reply: Reply) -> None:

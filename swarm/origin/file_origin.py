@@ -28,12 +28,11 @@ from swarm.errors import (
     SwarmError,
     UsageError,
 )
-from swarm.origin.origin import MIB, ObjectInfo, PartSource, RangeSink, checked_key
+from swarm.origin.origin import ObjectInfo, PartSource, RangeSink, checked_key
 
 UNFINISHED_SUFFIX = ".unfinished"
 """Ends the name of a file that is still being written; such files are in no listing."""
 
-READ_BYTES = MIB
 LIST_PAGE = 1000  # Objects per visit to a worker thread; as many as S3 gives in one answer.
 NO_LINK_ERRORS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
@@ -68,12 +67,14 @@ class FileOrigin:
         try:
             done = 0
             while done < length:
-                wanted = min(READ_BYTES, length - done)
-                payload = await trio.to_thread.run_sync(
-                    self._read_some, key, fd, offset + done, wanted
-                )
-                await sink(done, memoryview(payload))
-                done += len(payload)
+                room = sink.room()
+                if room is None:
+                    await sink.wait()
+                    continue
+                room = room[: length - done]
+                count = await trio.to_thread.run_sync(self._read_some, key, fd, offset + done, room)
+                sink.filled(count)
+                done += count
         finally:
             os.close(fd)
         return ""
@@ -140,16 +141,16 @@ class FileOrigin:
         with self._translated(key):
             return os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC)
 
-    def _read_some(self, key: str, fd: int, offset: int, length: int) -> bytes:
+    def _read_some(self, key: str, fd: int, offset: int, room: memoryview) -> int:
         with self._translated(key):
-            payload = os.pread(fd, length, offset)
-        if not payload:
+            count = os.preadv(fd, (room,), offset)
+        if not count:
             raise OriginError(
                 f"{self.url}/{key} ends at byte {offset}, before the range does",
                 object_name=key,
                 is_retryable=False,
             )
-        return payload
+        return count
 
     def _stat(self, key: str) -> ObjectInfo:
         with self._translated(key):

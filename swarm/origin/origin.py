@@ -13,15 +13,11 @@ A location is `s3://bucket/prefix` (any S3-compatible endpoint), `file:///dir`, 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from swarm.errors import OriginError, UsageError
-
-RangeSink = Callable[[int, memoryview], Awaitable[None]]
-"""Takes bytes of a range: (offset relative to the range's start, bytes). The view is the sink's to
-keep; offsets arrive in order and without gaps."""
 
 MIB = 1 << 20
 
@@ -72,6 +68,37 @@ class OriginSettings:
     is_requester_pays: bool = False
     # More headers for https:// and http:// origins, such as Authorization. Never shown.
     http_headers: tuple[tuple[str, str], ...] = ()
+
+
+class RangeSink(Protocol):
+    """Takes the bytes of one range, in order and without gaps, in memory of its own: what comes
+    from a connection is never copied on the way."""
+
+    def room(self) -> memoryview | None:
+        """Where the next bytes shall go, as many of them as fit; None while there is no room."""
+
+    async def wait(self) -> None:
+        """Until there is room. Raises what the sink cannot get over."""
+
+    def filled(self, count: int) -> None:
+        """The first `count` bytes of the room that was given last are here."""
+
+
+class MemorySink:
+    """A `RangeSink` that keeps a range of `length` bytes in memory."""
+
+    def __init__(self, length: int) -> None:
+        self.payload = bytearray(length)
+        self._view = memoryview(self.payload)
+
+    def room(self) -> memoryview | None:
+        return self._view
+
+    async def wait(self) -> None:
+        raise AssertionError("there is room for the whole range")
+
+    def filled(self, count: int) -> None:
+        self._view = self._view[count:]
 
 
 class PartSource(Protocol):

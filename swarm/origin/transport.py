@@ -56,7 +56,7 @@ class Target:
 
 
 class Reply:
-    """An answer whose head is here; its body is read by `read_some`. Close it in any case."""
+    """An answer whose head is here; its body is read by `read_into`. Close it in any case."""
 
     def __init__(self, status_code: int, headers: httpx.Headers, *, kept: bytes = b"") -> None:
         """With `kept` a body that has been read already."""
@@ -76,12 +76,14 @@ class Reply:
     def is_success(self) -> bool:
         return 200 <= self.status_code < 300
 
-    async def read_some(self) -> bytes:
-        """Further bytes of the body as they came over the wire, b"" after the last."""
+    async def read_into(self, room: memoryview) -> int:
+        """Put further bytes of the body into `room` and say how many, 0 after the last."""
         if self._lent is not None:
-            return await self._lent.connection.read_some()
-        piece, self._kept = self._kept, b""
-        return piece
+            return await self._lent.connection.read_into(room)
+        count = min(len(room), len(self._kept))
+        room[:count] = self._kept[:count]
+        self._kept = self._kept[count:]
+        return count
 
     async def aclose(self) -> None:
         """Give the connection back, or close it if the body was not read to its end."""

@@ -29,6 +29,7 @@ from swarm.publish.upload import Uploaded, is_stored, stored_objects
 CONNECTIONS = 8
 """Chunks read at the same time. A connection to S3 gives about 90 MB/s, so eight fill 5 Gbit/s;
 each holds one read, not one chunk, in memory."""
+HASH_BYTES = 1 << 20  # One visit to a thread; it costs 0.1 ms, hashing this 0.2 ms.
 _OWN_PREFIXES = ("files/", "versions/")
 
 
@@ -107,11 +108,7 @@ class BucketFiles:
                 raise changed(path, "the object was replaced or removed")
 
     async def _hash_span(self, path: str, offset: int, length: int) -> ChunkDigest:
-        hasher = blake3()
-
-        async def sink(_: int, piece: memoryview) -> None:
-            await trio.to_thread.run_sync(hasher.update, piece)
-
+        sink = HashSink()
         info = self.objects[path]
         try:
             await self._origin.read_range(
@@ -122,7 +119,30 @@ class BucketFiles:
             if now is None or (now.size, now.etag) != (info.size, info.etag):
                 raise changed(path, "the object was replaced") from error
             raise
-        return ChunkDigest(hasher.digest())
+        return ChunkDigest(sink.digest())
+
+
+class HashSink:
+    """A `RangeSink` that keeps only the digest."""
+
+    def __init__(self) -> None:
+        self._hasher = blake3()
+        self._buffer = memoryview(bytearray(HASH_BYTES))
+        self._filled = 0
+
+    def room(self) -> memoryview | None:
+        return self._buffer[self._filled :] if self._filled < HASH_BYTES else None
+
+    async def wait(self) -> None:
+        await trio.to_thread.run_sync(self._hasher.update, self._buffer)
+        self._filled = 0
+
+    def filled(self, count: int) -> None:
+        self._filled += count
+
+    def digest(self) -> bytes:
+        self._hasher.update(self._buffer[: self._filled])
+        return self._hasher.digest()
 
 
 async def list_bucket(origin: Origin, prefix: str, rules: SkipRules) -> BucketFiles:

@@ -14,7 +14,7 @@ from typing import Protocol
 import trio
 
 from swarm.errors import ChangedError, PermissionDeniedError, StoreError, SwarmError
-from swarm.origin.origin import ObjectInfo, Origin
+from swarm.origin.origin import MemorySink, ObjectInfo, Origin
 from swarm.publish.scan import SourceFile
 
 
@@ -68,14 +68,10 @@ class OriginReader:
         return trio.from_thread.run(self._read, offset, length)
 
     async def _read(self, offset: int, length: int) -> bytes:
-        read = bytearray(length)
-
-        async def sink(at: int, piece: memoryview) -> None:
-            read[at : at + len(piece)] = piece
-
+        sink = MemorySink(length)
         info = self._info
         await self._origin.read_range(info.key, offset, length, etag=info.etag or None, sink=sink)
-        return bytes(read)
+        return bytes(sink.payload)
 
 
 class SeekableReader(io.RawIOBase):

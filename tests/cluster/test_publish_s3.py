@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from swarm.errors import ChangedError, OriginError
-from swarm.origin.origin import Origin, open_origin
+from swarm.origin.origin import MemorySink, Origin, open_origin
 from swarm.protocol.locations import LOCATIONS_BYTES_MAX, decode_locations, locations_key
 from swarm.protocol.manifest import KIB, MIB, decode_manifest
 from swarm.publish.publish import publish
@@ -146,11 +146,10 @@ async def test_reads_of_objects_published_in_place_are_conditional(
     assert place.etag
     await origin.put_document(place.key, (model / SHARD).read_bytes()[::-1])
 
-    async def sink(_: int, piece: memoryview) -> None:
-        raise AssertionError("bytes of another object")
-
+    sink = MemorySink(place.length)
     with pytest.raises(OriginError):
         await origin.read_range(place.key, 0, place.length, etag=place.etag, sink=sink)
+    assert sink.payload == bytes(place.length), "bytes of another object"
     # The replaced object is no safetensors file any more; the version is mended from elsewhere.
     mended = await publish(str(model), origin, PublishOptions(chunk_bytes=CB), ignore)
     assert mended.uploaded_bytes > manifest.files[shard].size

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import trio
 
 from swarm.errors import AuthError, ChangedError, ConflictError, NotFoundError, OriginError
-from swarm.origin.origin import MIB, Origin, OriginSettings, open_origin
+from swarm.origin.origin import MIB, MemorySink, Origin, OriginSettings, open_origin
 from tests.support.fault_proxy import Fault, FaultProxy, fault_proxy_in_thread
 from tests.support.seaweed import SeaweedServer
 
@@ -40,19 +40,11 @@ class BytesSource:
         return self.payload[index * PART_BYTES : (index + 1) * PART_BYTES]
 
 
-def collector(into: bytearray) -> Callable[[int, memoryview], Awaitable[None]]:
-    async def sink(offset: int, view: memoryview) -> None:
-        await trio.lowlevel.checkpoint()
-        assert offset == len(into)
-        into.extend(view)
-
-    return sink
-
-
 async def read(origin: Origin, key: str, offset: int, length: int, etag: str | None) -> bytes:
-    got = bytearray()
-    await origin.read_range(key, offset, length, etag=etag, sink=collector(got))
-    return bytes(got)
+    sink = MemorySink(length)
+    await origin.read_range(key, offset, length, etag=etag, sink=sink)
+    assert sink.room() == memoryview(b""), "bytes are missing"
+    return bytes(sink.payload)
 
 
 @pytest.fixture

@@ -8,11 +8,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 import trio
 
-from swarm.agent.origin_client import OriginClient, split
+from swarm.agent.origin_client import OriginClient
+from swarm.agent.origin_read import split
+from swarm.agent.rate_limit import BURST_S, RateLimit
 from swarm.errors import (
     AuthError,
     IntegrityError,
@@ -20,7 +23,6 @@ from swarm.errors import (
     NotFoundError,
     OriginError,
     OriginThrottledError,
-    StalledError,
     SwarmError,
 )
 from swarm.origin.origin import OriginSettings, open_origin
@@ -34,7 +36,7 @@ from swarm.protocol.locations import (
     manifest_key,
 )
 from swarm.protocol.tracker_api import PublishRecord
-from swarm.store.chunk_store import ChunkWriter, CommitResult, VersionStore
+from swarm.store.chunk_store import CommitResult, VersionStore
 from swarm.store.memory import MemoryStore
 from tests.support.fault_proxy import Fault
 from tests.support.served_directory import ServedDirectory, serve_directory
@@ -43,6 +45,7 @@ from tests.support.versions import MadeVersion, make_version
 MIB = 1 << 20
 CHUNK_BYTES = 4 * MIB
 CHUNK = ChunkIndex(1)
+ALL = (0, 1, 2)
 CONTENT = random.Random(1).randbytes(2 * CHUNK_BYTES + 5)
 SETTINGS = OriginSettings(
     first_byte_timeout_s=0.3,
@@ -65,37 +68,40 @@ class Bench:
     # What `progress` was told.
     received: list[int] = field(default_factory=list)
 
-    def open_writer(self) -> ChunkWriter:
-        return self.store.writer(CHUNK)
+    async def fetch(self, connections: int = 1, chunks: tuple[int, ...] = (CHUNK,)) -> None:
+        """Raises what the first chunk that failed ended with."""
+        ended = await self.fetch_all(connections, chunks)
+        for error in ended.values():
+            if error is not None:
+                raise error
 
-    async def fetch(self, connections: int = 1) -> CommitResult:
-        return await self.client.fetch_chunk(
+    async def fetch_all(
+        self, connections: int, chunks: tuple[int, ...]
+    ) -> dict[int, SwarmError | None]:
+        """How each chunk ended that was told of."""
+        ended: dict[int, SwarmError | None] = {}
+
+        def note(chunk: ChunkIndex, error: SwarmError | None) -> None:
+            assert chunk not in ended, "told twice"
+            ended[chunk] = error
+
+        indices = [ChunkIndex(chunk) for chunk in chunks]
+        await self.client.fetch_chunks(
             self.made.manifest,
-            self.locations,
-            CHUNK,
+            self.store,
+            [(chunk, self.locations.place(self.made.manifest, chunk)) for chunk in indices],
             connections,
-            self.open_writer,
-            progress=self.received.append,
+            progress=lambda _, count: self.received.append(count),
+            ended=note,
         )
+        return ended
 
-    async def fetch_persistently(self, stall_timeout_s: float) -> CommitResult:
-        return await self.client.fetch_chunk_persistently(
-            self.made.manifest,
-            self.locations,
-            CHUNK,
-            2,
-            self.open_writer,
-            progress=self.received.append,
-            stall_timeout_s=stall_timeout_s,
-        )
-
-    def stored_bytes(self) -> bytes:
-        with self.store.open_span(CHUNK) as span:
-            return os.pread(span.fd, span.length, span.offset)
-
-    def assert_whole(self) -> None:
-        assert CHUNK in self.store.have
-        assert self.stored_bytes() == self.made.chunk_bytes_of(CHUNK)
+    def assert_whole(self, chunks: tuple[int, ...] = (CHUNK,)) -> None:
+        for chunk in chunks:
+            assert chunk in self.store.have
+            with self.store.open_span(ChunkIndex(chunk)) as span:
+                stored = os.pread(span.fd, span.length, span.offset)
+            assert stored == self.made.chunk_bytes_of(chunk)
 
     def gets(self) -> int:
         return self.served.proxy.count("GET", "/files/")
@@ -127,18 +133,19 @@ async def bench(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Bench]:
     origin = open_origin(served.url, settings=SETTINGS)
     store = MemoryStore(1 << 30)
     version = store.open_version(made.manifest, made.manifest_bytes)
-    yield Bench(made, locations, served, OriginClient(origin, pause_s=0.02), version)
-    await origin.aclose()
+    opened = Bench(made, locations, served, OriginClient(origin, pause_s=0.02), version)
+    yield opened
+    await opened.client.aclose()
     store.close()
 
 
 @pytest.mark.parametrize("connections", [1, 3, 64])
 async def test_a_chunk_is_read_over_split_ranges(bench: Bench, connections: int) -> None:
-    assert await bench.fetch(connections) is CommitResult.WRITTEN
+    await bench.fetch(connections)
     bench.assert_whole()
     assert bench.gets() == min(connections, 4)
     assert bench.served.proxy.body_bytes_sent == sum(bench.received) == CHUNK_BYTES
-    assert await bench.fetch() is CommitResult.ALREADY_HELD
+    assert await bench.fetch_all(1, (CHUNK,)) == {CHUNK: None}, "held before, and no failure"
 
 
 def test_ranges_cover_the_chunk_and_are_not_small() -> None:
@@ -225,8 +232,10 @@ async def test_what_is_not_a_wrong_answer_is_raised_at_once(
     if isinstance(caught.value, OriginThrottledError):
         assert caught.value.retry_after_s == 7.0
     bench.served.proxy.faults.clear()
-    bench.client = OriginClient(bench.client.origin)  # One that believes no refusal any more.
-    await bench.fetch()
+    with trio.fail_after(10):
+        while not bench.store.have:  # A refusal is believed for a while.
+            await trio.sleep(0.1)
+            await bench.fetch_all(1, (CHUNK,))
     bench.assert_whole()
 
 
@@ -242,6 +251,8 @@ async def test_a_cancelled_fetch_leaves_the_chunk_free(bench: Bench) -> None:
 
 
 async def test_a_failing_store_is_the_stores_fault(bench: Bench) -> None:
+    """It ends the read, for the next chunk would meet it too."""
+
     class FullWriter:
         length = CHUNK_BYTES
 
@@ -254,44 +265,91 @@ async def test_a_failing_store_is_the_stores_fault(bench: Bench) -> None:
         def abort(self) -> None:
             pass
 
-    with pytest.raises(SwarmError, match="the disk is full"):
-        await bench.client.fetch_chunk(
-            bench.made.manifest, bench.locations, CHUNK, 3, FullWriter, progress=lambda _: None
-        )
+    class FullStore(MemoryStore):
+        def writer(self, chunk: ChunkIndex) -> FullWriter:
+            return FullWriter()
+
+    bench.store = cast("VersionStore", FullStore(1 << 20))
+    with pytest.raises(NoSpaceError, match="the disk is full"):
+        await bench.fetch(3)
+    (error,) = (await bench.fetch_all(1, ALL)).values()
+    assert isinstance(error, NoSpaceError)
 
 
-async def test_persistence_outlives_an_outage_at_one_request_a_second(bench: Bench) -> None:
-    bench.served.proxy.faults += [
-        Fault(for_seconds=0.5, status=500),
-        Fault(for_requests=1, status=503),
-    ]
-    with trio.fail_after(15):
-        await bench.fetch_persistently(stall_timeout_s=20)
+async def test_chunks_in_a_row_come_with_one_request(bench: Bench) -> None:
+    assert await bench.fetch_all(1, ALL) == dict.fromkeys(ALL)
+    bench.assert_whole(ALL)
+    assert bench.gets() == 1
+    assert bench.served.proxy.body_bytes_sent == sum(bench.received) == len(CONTENT)
+
+
+async def test_a_run_that_is_cut_goes_on_where_it_was_cut(bench: Bench) -> None:
+    """Four cuts are more than a chunk may have, but each has attempts of its own."""
+    bench.served.proxy.faults.append(Fault(body_cut=CHUNK_BYTES // 2 + 1))
+    await bench.fetch(1, ALL)
+    bench.assert_whole(ALL)
+    assert bench.gets() == 5
+    assert bench.served.proxy.body_bytes_sent == len(CONTENT)
+
+
+async def test_what_came_before_a_break_is_kept_and_the_rest_is_not_told(bench: Bench) -> None:
+    """The chunk that was being read has failed; nobody has tried the one after it."""
+    bench.served.proxy.faults.append(Fault(stall_after=CHUNK_BYTES + 1000))
+    ended = await bench.fetch_all(1, ALL)
+    assert list(ended) == [0, 1]
+    assert ended[0] is None
+    error = ended[1]
+    assert error is not None
+    assert error.is_retryable
+    assert "chunk 1" in error.message
+    bench.assert_whole((0,))
+    assert bench.gets() == 1
+
+
+async def test_a_wrong_chunk_of_a_run_is_read_again_alone(bench: Bench) -> None:
+    bench.served.proxy.faults.append(Fault(flip_bit=CHUNK_BYTES + 77, for_requests=1))
+    await bench.fetch(1, ALL)
+    bench.assert_whole(ALL)
+    assert bench.gets() == 2
+    assert bench.served.proxy.body_bytes_sent == len(CONTENT) + CHUNK_BYTES
+
+
+async def test_a_chunk_that_stays_wrong_harms_no_other(bench: Bench) -> None:
+    made = bench.made
+    stored = bench.served.directory / file_key(made.manifest.file_digests[0])
+    rotten = bytearray(stored.read_bytes())
+    rotten[CHUNK_BYTES + 5] ^= 1
+    stored.write_bytes(rotten)
+    ended = await bench.fetch_all(1, ALL)
+    assert ended[0] is None
+    assert ended[2] is None
+    assert isinstance(ended[1], IntegrityError)
+    assert "chunk 1 from the origin" in ended[1].message
+    assert CHUNK not in bench.store.have
+    bench.assert_whole((0, 2))
+    assert bench.gets() == 4
+
+
+async def test_a_cancelled_run_leaves_every_chunk_free(bench: Bench) -> None:
+    bench.served.proxy.faults.append(Fault(stall_after=CHUNK_BYTES + MIB, for_requests=1))
+    with trio.move_on_after(0.15) as scope:
+        await bench.fetch(1, ALL)
+    assert scope.cancelled_caught
+    assert CHUNK not in bench.store.have
+    await bench.fetch(1, ALL)
+    bench.assert_whole(ALL)
+
+
+async def test_the_limiter_holds_every_byte(bench: Bench) -> None:
+    """All connections share it: 4 MiB at 16 MiB/s, less a burst of 50 ms."""
+    rate = 16 * MIB
+    await bench.client.aclose()
+    origin = open_origin(bench.served.url, settings=SETTINGS)
+    bench.client = OriginClient(origin, limiter=RateLimit(rate))
+    started_at = trio.current_time()
+    await bench.fetch(2)
+    assert trio.current_time() - started_at >= CHUNK_BYTES / rate - BURST_S - 0.01
     bench.assert_whole()
-
-
-async def test_persistence_ends_with_what_was_waited_for(bench: Bench) -> None:
-    bench.served.proxy.faults.append(Fault(status=500))
-    with pytest.raises(StalledError, match=r"no verified byte for .*chunk 1.*answered 500"):
-        await bench.fetch_persistently(stall_timeout_s=0.2)
-    bench.served.proxy.faults.clear()
-    bench.served.proxy.faults.append(Fault(status=404))
-    with pytest.raises(NotFoundError):
-        await bench.fetch_persistently(stall_timeout_s=5)
-
-
-async def test_the_limiter_hears_of_every_byte(bench: Bench) -> None:
-    heard: list[int] = []
-
-    async def limiter(count: int) -> None:
-        await trio.lowlevel.checkpoint()
-        heard.append(count)
-
-    limited = OriginClient(bench.client.origin, limiter=limiter)
-    await limited.fetch_chunk(
-        bench.made.manifest, bench.locations, CHUNK, 2, bench.open_writer, progress=lambda _: None
-    )
-    assert sum(heard) == CHUNK_BYTES
 
 
 async def test_documents_are_found_and_checked(bench: Bench) -> None:
@@ -312,11 +370,11 @@ async def test_documents_are_found_and_checked(bench: Bench) -> None:
 
 
 async def test_more_reads_than_room_wait_for_each_other_and_end(bench: Bench) -> None:
-    """80 ranges for 64 batches of memory."""
+    """80 ranges, three segments each, for 64 segments of memory."""
     origin = open_origin(bench.served.url, settings=OriginSettings(uses_proxy_environment=False))
+    await bench.client.aclose()
     bench.client = OriginClient(origin)
     async with trio.open_nursery() as nursery:
         for _ in range(20):
             nursery.start_soon(partial(bench.fetch, 4))
     bench.assert_whole()
-    await origin.aclose()

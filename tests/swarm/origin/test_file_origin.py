@@ -15,7 +15,7 @@ from swarm.errors import (
     PermissionDeniedError,
     UsageError,
 )
-from swarm.origin.origin import Origin, open_origin
+from swarm.origin.origin import MemorySink, Origin, open_origin
 
 
 class Source:
@@ -45,15 +45,10 @@ def files_below(directory: Path) -> list[Path]:
 
 
 async def read(origin: Origin, key: str, offset: int, length: int) -> bytes:
-    got = bytearray()
-
-    async def sink(at: int, view: memoryview) -> None:
-        await trio.lowlevel.checkpoint()
-        assert at == len(got)
-        got.extend(view)
-
+    sink = MemorySink(length)
     await origin.read_range(key, offset, length, etag="of some other store", sink=sink)
-    return bytes(got)
+    assert sink.room() == memoryview(b""), "bytes are missing"
+    return bytes(sink.payload)
 
 
 async def test_an_uploaded_object_is_read_in_ranges(origin: Origin, tmp_path: Path) -> None:

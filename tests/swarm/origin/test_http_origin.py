@@ -19,7 +19,7 @@ from swarm.errors import (
     OriginThrottledError,
     UsageError,
 )
-from swarm.origin.origin import Origin, OriginSettings, open_origin
+from swarm.origin.origin import MemorySink, Origin, OriginSettings, open_origin
 from tests.support.fault_proxy import Fault
 from tests.support.served_directory import ServedDirectory, serve_directory
 
@@ -53,15 +53,29 @@ async def opened(url: str, settings: OriginSettings = SETTINGS) -> AsyncIterator
 
 
 async def read(origin: Origin, offset: int = 1000, length: int = 200_000) -> bytes:
-    got = bytearray()
-
-    async def sink(at: int, view: memoryview) -> None:
-        await trio.lowlevel.checkpoint()
-        assert at == len(got)
-        got.extend(view)
-
+    sink = MemorySink(length)
     await origin.read_range("dir/a b+c", offset, length, etag="another store's", sink=sink)
-    return bytes(got)
+    assert sink.room() == memoryview(b""), "bytes are missing"
+    return bytes(sink.payload)
+
+
+class SlowSink:
+    """Takes 500 bytes at a time, and a while for each."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.has_room = False
+
+    def room(self) -> memoryview | None:
+        return memoryview(bytearray(500)) if self.has_room else None
+
+    async def wait(self) -> None:
+        await trio.sleep(0.4)
+        self.has_room = True
+
+    def filled(self, count: int) -> None:
+        self.received += count
+        self.has_room = False
 
 
 async def test_ranges_documents_and_heads_share_a_connection(served: ServedDirectory) -> None:
@@ -143,11 +157,10 @@ async def test_a_slow_body_ends_at_its_hard_deadline(served: ServedDirectory) ->
 
 
 async def test_a_slow_reader_is_not_the_origins_fault(served: ServedDirectory) -> None:
-    async def sink(_: int, view: memoryview) -> None:
-        await trio.sleep(0.4)
-
+    sink = SlowSink()
     async with opened(served.url) as origin:
         await origin.read_range("dir/a b+c", 0, 1000, etag=None, sink=sink)
+    assert sink.received == 1000
 
 
 @pytest.mark.parametrize(

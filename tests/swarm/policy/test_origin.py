@@ -52,6 +52,18 @@ def fail(
     return story.tell(TransferFailed(fetch.transfer, reason, retry_after_s=retry_after_s), at=at)
 
 
+def runs(commands: list[FetchFromOrigin]) -> list[list[FetchFromOrigin]]:
+    """The reads that the fetches make up."""
+    found: list[list[FetchFromOrigin]] = []
+    for fetch in commands:
+        if fetch.after is None:
+            found.append([])
+        else:
+            assert fetch.after == found[-1][-1].transfer
+        found[-1].append(fetch)
+    return found
+
+
 def run_until(story: Story, end: float) -> list[Command]:
     """Let time pass, deadline by deadline, and collect what is ordered."""
     commands: list[Command] = []
@@ -71,10 +83,56 @@ def test_with_a_tracker_the_origin_is_not_read_unasked() -> None:
 
 def test_a_lone_node_reads_as_much_as_helps() -> None:
     story = alone(100)
-    assert len(fetches(story.first)) == 8
+    reads = runs(fetches(story.first))
+    assert len(reads) == 8
     assert right(story) is Right.ALONE
-    (following,) = fetches(story.verify(fetches(story.first)[0], at=1.0))
-    assert following.connections == 1
+    commands = [command for fetch in reads[0] for command in story.verify(fetch, at=1.0)]
+    (following,) = runs(fetches(commands))
+    assert following[0].connections == 1
+
+
+def test_a_lone_node_reads_small_chunks_in_runs() -> None:
+    """Half of what is left in long runs, then shorter ones, each chunk once and none left over."""
+    story = alone(100)
+    running = runs(fetches(story.first))
+    assert {len(run) for run in running} <= {1, 2, 3, 4}
+    assert sum(map(len, running)) >= 20
+    lengths: list[int] = []
+    read: set[int] = set()
+    while running:
+        run = running.pop(0)
+        chunks = [fetch.chunk for fetch in run]
+        assert chunks == list(range(chunks[0], chunks[0] + len(chunks)))
+        assert read.isdisjoint(chunks)
+        read.update(chunks)
+        lengths.append(len(run))
+        commands = [each for fetch in run for each in story.verify(fetch, at=story.now + 0.1)]
+        running += runs(fetches(commands))
+    assert read == set(range(100))
+    assert set(lengths[-8:]) == {1}
+
+
+def test_a_run_that_breaks_costs_its_chunk_a_rest_and_the_others_nothing() -> None:
+    story = alone(100)
+    run = max(runs(fetches(story.first)), key=len)
+    assert len(run) > 1
+    fail(story, run[0], FailureReason.LOST, at=0.1)
+    again: list[FetchFromOrigin] = []
+    for fetch in run[1:]:
+        again += fetches(fail(story, fetch, FailureReason.CANCELLED, at=0.1))
+    assert len(runs(again)) == 1, "one read ended, one began"
+    trouble = story.node.statistics().versions[0].origin_trouble
+    assert trouble == OriginTrouble(run[0].chunk, 1, FailureReason.LOST)
+
+
+def test_runs_are_for_those_who_are_alone_and_not_throttled() -> None:
+    story = alone(100)
+    for fetch in fetches(story.first):
+        fail(story, fetch, FailureReason.THROTTLED, at=1.0)
+    (first,) = fetches(run_until(story, 4.0))[:1]
+    assert [first] == runs([first])[0]
+    among = in_line("." * 100)
+    assert {len(run) for run in runs(fetches(among.first))} == {1}
 
 
 def test_a_lone_node_finishes() -> None:

@@ -14,7 +14,7 @@ import trio
 from blake3 import blake3
 
 from swarm.errors import ChangedError, InputError, IntegrityError, UsageError
-from swarm.origin.origin import ObjectInfo, Origin, PartSource, RangeSink, open_origin
+from swarm.origin.origin import MemorySink, ObjectInfo, Origin, PartSource, RangeSink, open_origin
 from swarm.protocol.ids import ChunkIndex, VersionId
 from swarm.protocol.locations import (
     LOCATIONS_BYTES_MAX,
@@ -75,17 +75,12 @@ class Store:
 
     async def _chunk(self, manifest: Manifest, locations: Locations, chunk: ChunkIndex) -> bytes:
         place = locations.place(manifest, chunk)
-        read = bytearray()
-
-        async def sink(_: int, piece: memoryview) -> None:
-            await trio.lowlevel.checkpoint()
-            read.extend(piece)
-
+        sink = MemorySink(place.length)
         await self.origin.read_range(
             place.key, place.offset, place.length, etag=place.etag, sink=sink
         )
-        assert blake3(read).digest() == manifest.chunks[chunk].digest
-        return bytes(read)
+        assert blake3(sink.payload).digest() == manifest.chunks[chunk].digest
+        return bytes(sink.payload)
 
 
 @pytest.fixture
