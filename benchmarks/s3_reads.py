@@ -24,7 +24,7 @@ from botocore.config import Config
 from botocore.session import Session
 
 from benchmarks.object_store import ACCESS_KEY, REGION, SECRET_KEY
-from swarm.origin.credentials import CredentialTriple
+from swarm.origin.aws_environment import CredentialTriple
 from swarm.origin.origin import MIB, Origin, OriginSettings, open_origin
 from swarm.origin.s3_signing import signed_headers
 

@@ -7,9 +7,12 @@ we believe."""
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 import trio
-from zeroconf import ServiceBrowser, ServiceInfo, ServiceStateChange, Zeroconf
+
+if TYPE_CHECKING:
+    from zeroconf import ServiceInfo, ServiceStateChange, Zeroconf
 
 SERVICE_TYPE = "_weightswarm._tcp.local."
 LOOKUP_TIMEOUT_S = 3.0
@@ -22,6 +25,9 @@ async def find_trackers(timeout_s: float = LOOKUP_TIMEOUT_S) -> tuple[str, ...]:
 
 
 def _find_blocking(timeout_s: float) -> tuple[str, ...]:
+    # Here, for it takes 25 ms to load and hardly anybody looks.
+    from zeroconf import ServiceBrowser, ServiceStateChange, Zeroconf
+
     found: dict[str, None] = {}
     has_found = threading.Event()
     with Zeroconf() as zeroconf:

@@ -17,7 +17,6 @@ import json
 import trio
 
 from swarm.agent.agent import Agent
-from swarm.agent.metrics import metrics_page
 from swarm.agent.status import status_document, unready_reasons
 from swarm.http.listeners import open_tcp, open_unix
 from swarm.http.messages import JSON, Request, Response, text_response
@@ -58,6 +57,9 @@ def _routes(agent: Agent) -> Router:
         return text_response(503 if reasons else 200, "\n".join(reasons) or "ready")
 
     async def metrics(_: Request) -> Response:
+        # Here, for the library takes 20 ms to load, and a pull shows no metrics.
+        from swarm.agent.metrics import metrics_page
+
         return Response(200, metrics_page(agent), METRICS_TYPE)
 
     async def status(_: Request) -> Response:

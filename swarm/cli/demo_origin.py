@@ -144,7 +144,7 @@ def _has_bucket(endpoint: str) -> bool:
     """Try to make the bucket; False while the server is not up."""
     import httpx
 
-    from swarm.origin.credentials import CredentialTriple
+    from swarm.origin.aws_environment import CredentialTriple
     from swarm.origin.s3_signing import signed_headers
 
     url = f"{endpoint}/{BUCKET}"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import email.utils
 from datetime import UTC, datetime
 
-import httpx
-
 from swarm.errors import (
     AuthError,
     NotFoundError,
@@ -15,6 +13,7 @@ from swarm.errors import (
     OriginThrottledError,
     SwarmError,
 )
+from swarm.origin.connection import Headers
 from swarm.origin.transport import Reply
 
 RETRY_AFTER_S_MAX = 3600.0  # A longer wish is a misconfigured server's.
@@ -43,7 +42,7 @@ def check_range_answer(reply: Reply, offset: int, length: int, shown: str) -> st
     )
 
 
-def status_error(status: int, headers: httpx.Headers, shown: str, code: str = "") -> SwarmError:
+def status_error(status: int, headers: Headers, shown: str, code: str = "") -> SwarmError:
     """What an unwelcome status means; `code` is the store's own word for it."""
     said = f"{status} {code}".strip()
     if status in (404, 410):
@@ -79,7 +78,7 @@ def status_error(status: int, headers: httpx.Headers, shown: str, code: str = ""
     )
 
 
-def retry_after_s(headers: httpx.Headers) -> float | None:
+def retry_after_s(headers: Headers) -> float | None:
     """Seconds that the server asks us to wait: it may say a number or an instant."""
     text = headers.get("retry-after", "").strip()
     if text.isdecimal():
@@ -100,13 +99,13 @@ def parse_date(text: str) -> datetime | None:
     return date if date.tzinfo else date.replace(tzinfo=UTC)
 
 
-def content_encoding(headers: httpx.Headers) -> str:
+def content_encoding(headers: Headers) -> str:
     """The Content-Encoding if it says that the body is not the object's bytes, else ""."""
     encoding = headers.get("content-encoding", "").strip().lower()[:60]
     return "" if encoding in ("identity", "aws-chunked", "identity,aws-chunked") else encoding
 
 
-def wrong_body(headers: httpx.Headers, shown: str, got: str) -> OriginAnswerError:
+def wrong_body(headers: Headers, shown: str, got: str) -> OriginAnswerError:
     """A body that is not the bytes that were asked for."""
     encoding = content_encoding(headers)
     also = f", re-encoded (Content-Encoding: {encoding})" if encoding else ""

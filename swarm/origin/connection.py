@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import h11
-import httpx
 import trio
 
 MIB = 1 << 20
@@ -30,6 +29,8 @@ WRITE_SLICE_BYTES = MIB
 HEAD_BYTES_MAX = 64 * 1024  # Heads of stores are 1 KiB; long cookies of a proxy fit as well.
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
+Headers = Mapping[str, str]
+"""Of an answer; names in lower case, the values of a repeated one joined by commas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Head:
     """Status and headers of an answer."""
 
     status_code: int
-    headers: httpx.Headers
+    headers: Headers
 
 
 class OriginConnection:
@@ -85,7 +86,7 @@ class OriginConnection:
         with trio.fail_after(first_byte_timeout_s):
             response = await self._read_head()
         self._prepare_body(method, response)
-        return Head(response.status_code, httpx.Headers(list(response.headers)))
+        return Head(response.status_code, _headers_of(response))
 
     async def read_into(self, room: memoryview) -> int:
         """Put further bytes of the body into `room` and say how many, 0 after the last.
@@ -203,3 +204,11 @@ class OriginConnection:
         if self._socket is not None and count != self._wake_bytes:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
             self._wake_bytes = count
+
+
+def _headers_of(response: h11.Response) -> Headers:
+    found: dict[str, str] = {}
+    for raw_name, raw_value in response.headers:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found

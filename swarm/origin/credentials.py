@@ -1,28 +1,35 @@
-"""AWS credentials and settings, looked up by botocore and by it alone.
+"""AWS credentials and settings, looked up by botocore where the environment does not state them.
 
 botocore's chain knows environment, profiles, IRSA, Pod Identity, instance roles and helper
 processes, and its look-ups block: a role's agent that takes 400 ms would stall every transfer of
-the process for 400 ms. So everything of botocore's runs in a worker thread, and signers read an
-immutable triple. The triple is looked up again every minute (botocore itself knows when a role's
-credentials are due), and at once, in a new session that reads files and tokens afresh, when the
-store says that they are expired.
+the process for 400 ms. So everything of botocore's, loading it included, runs in a worker thread,
+and signers read an immutable triple. The triple is looked up again every minute (botocore itself
+knows when a role's credentials are due), and at once, in a new session that reads files and tokens
+afresh, when the store says that they are expired.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import trio
 
 from swarm.errors import AuthError
+from swarm.origin.aws_environment import (
+    AwsSettings,
+    CredentialTriple,
+    environment_endpoint,
+    environment_settings,
+    environment_triple,
+    has_configuration,
+    is_endpoint_ignored,
+)
 
 if TYPE_CHECKING:
     from botocore.session import Session
-
-T = TypeVar("T")
 
 REFRESH_INTERVAL_S = 60.0  # Well below the 10 minutes for which botocore renews ahead of expiry.
 REPLACE_INTERVAL_S = 5.0
@@ -32,27 +39,6 @@ NO_CREDENTIALS_HINT = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or give the pod or instance "
     "a role that may read the bucket"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class CredentialTriple:
-    """What signs a request. Shown as nothing."""
-
-    access_key: str = field(repr=False)
-    secret_key: str = field(repr=False)
-    # "" for long-lived keys.
-    token: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class AwsSettings:
-    """What the AWS environment and configuration files say about S3; "" where they say nothing."""
-
-    region: str
-    endpoint: str
-    # "path", "virtual" or "auto".
-    addressing_style: str
-    ca_bundle: str
 
 
 class CredentialSource:
@@ -71,7 +57,7 @@ class CredentialSource:
         if self._settings is None:
             async with self._lock:
                 if self._settings is None:
-                    self._settings = await self._in_thread(self._read_settings)
+                    self._settings = await trio.to_thread.run_sync(self._read_settings)
         return self._settings
 
     async def current(self) -> CredentialTriple:
@@ -79,7 +65,7 @@ class CredentialSource:
         if self._is_due() and (self._triple is None or not self._lock.locked()):
             async with self._lock:
                 if self._is_due():
-                    self._triple = await self._in_thread(self._look_up)
+                    self._triple = await trio.to_thread.run_sync(self._look_up)
                     self._looked_up_at = trio.current_time()
         assert self._triple is not None
         return self._triple
@@ -90,7 +76,7 @@ class CredentialSource:
             now = trio.current_time()
             if self._triple == rejected and now - self._replaced_at >= REPLACE_INTERVAL_S:
                 self._session = None
-                self._triple = await self._in_thread(self._look_up)
+                self._triple = await trio.to_thread.run_sync(self._look_up)
                 self._looked_up_at = self._replaced_at = trio.current_time()
             return self._triple != rejected
 
@@ -98,18 +84,6 @@ class CredentialSource:
         return trio.current_time() - self._looked_up_at >= REFRESH_INTERVAL_S
 
     # In worker threads.
-
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        from botocore.exceptions import BotoCoreError
-
-        try:
-            return await trio.to_thread.run_sync(call)
-        except BotoCoreError as error:
-            raise AuthError(
-                f"the AWS credentials cannot be loaded ({type(error).__name__})",
-                object_name="AWS credentials",
-                hint=NO_CREDENTIALS_HINT,
-            ) from error
 
     def _open_session(self) -> Session:
         if self._session is None:
@@ -119,6 +93,13 @@ class CredentialSource:
         return self._session
 
     def _look_up(self) -> CredentialTriple:
+        stated = environment_triple(os.environ)
+        if stated is not None and not has_configuration(os.environ):
+            return stated
+        with _translated():
+            return self._look_up_chain()
+
+    def _look_up_chain(self) -> CredentialTriple:
         credentials = self._open_session().get_credentials()
         if credentials is None:
             raise AuthError(
@@ -132,6 +113,12 @@ class CredentialSource:
         )
 
     def _read_settings(self) -> AwsSettings:
+        if not has_configuration(os.environ):
+            return environment_settings(os.environ)
+        with _translated():
+            return self._read_configuration()
+
+    def _read_configuration(self) -> AwsSettings:
         session = self._open_session()
         profile = session.get_scoped_config()
         s3 = profile.get("s3")
@@ -144,15 +131,27 @@ class CredentialSource:
         )
 
 
+@contextmanager
+def _translated() -> Iterator[None]:
+    """What botocore raises, in our words."""
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        yield
+    except BotoCoreError as error:
+        raise AuthError(
+            f"the AWS credentials cannot be loaded ({type(error).__name__})",
+            object_name="AWS credentials",
+            hint=NO_CREDENTIALS_HINT,
+        ) from error
+
+
 def _endpoint(session: Session) -> str:
     """Another endpoint than Amazon's, in the order that AWS documents: the service's variable, the
     general one, the profile's `services` section, the profile."""
-    ignored = os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "")
-    if ignored.lower() == "true":
-        return ""
-    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
-        if os.environ.get(name):
-            return os.environ[name]
+    stated = environment_endpoint(os.environ)
+    if stated or is_endpoint_ignored(os.environ):
+        return stated
     profile = session.get_scoped_config()
     services = session.full_config.get("services", {}).get(profile.get("services", ""), {})
     section = services.get("s3", {}) if isinstance(services, dict) else {}

@@ -15,12 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import h11
-import httpx
 import trio
 
 from swarm.errors import OriginError
 from swarm.origin.answers import content_encoding, wrong_body
+from swarm.origin.connection import Headers
 from swarm.origin.origin import OriginSettings, RangeSink
+from swarm.origin.request import OriginRequest
 from swarm.origin.transport import OriginTransport, ProxyRefusedError, Reply
 
 ERROR_BODY_BYTES_MAX = 64 * 1024  # An S3 error is under 2 KiB; a proxy's page may be larger.
@@ -34,7 +35,7 @@ class Answer:
     """An answer that was read whole."""
 
     status: int
-    headers: httpx.Headers
+    headers: Headers
     body: bytes
 
 
@@ -47,7 +48,7 @@ class Exchange:
 
     async def start(
         self,
-        request: httpx.Request,
+        request: OriginRequest,
         shown: str,
         *,
         body: bytes = b"",

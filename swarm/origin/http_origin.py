@@ -25,6 +25,7 @@ from swarm.origin.origin import (
     checked_key,
     shown_url,
 )
+from swarm.origin.request import OriginRequest
 from swarm.origin.retry import retry_transient
 from swarm.origin.transport import OriginTransport, Reply
 
@@ -133,7 +134,7 @@ class HttpOrigin:
         target = f"{path}?{self._query}" if self._query else path
         url = self._location.copy_with(raw_path=target.encode("ascii"))
         for _ in range(REDIRECTS_MAX):
-            request = httpx.Request(method, url, headers=self._headers(url) | headers)
+            request = OriginRequest.to(method, str(url), self._headers(url) | headers)
             reply = await self._exchange.start(request, self._shown(key))
             if reply.status_code not in REDIRECT_STATUSES:
                 return reply

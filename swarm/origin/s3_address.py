@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
 from swarm.errors import UsageError
-from swarm.origin.credentials import AwsSettings
+from swarm.origin.aws_environment import AwsSettings
 from swarm.origin.origin import shown_url
 
 REGION_DEFAULT = "us-east-1"  # As every AWS tool assumes.

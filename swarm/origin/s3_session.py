@@ -13,14 +13,15 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
-import httpx
 import trio
 
 from swarm.errors import AuthError, NotFoundError, OriginError, SwarmError
 from swarm.origin.answers import parse_date, status_error
-from swarm.origin.credentials import CredentialSource, CredentialTriple
+from swarm.origin.aws_environment import CredentialTriple
+from swarm.origin.credentials import CredentialSource
 from swarm.origin.exchange import Exchange, is_name_unknown
 from swarm.origin.origin import OriginSettings
+from swarm.origin.request import OriginRequest
 from swarm.origin.s3_address import S3Address, s3_address
 from swarm.origin.s3_signing import signed_headers
 from swarm.origin.transport import OriginTransport, Reply
@@ -164,7 +165,7 @@ class S3Session:
         headers: dict[str, str],
         body_bytes: int,
         triple: CredentialTriple | None,
-    ) -> httpx.Request:
+    ) -> OriginRequest:
         assert self._address is not None
         url = self._address.url(key, query)
         complete = dict(headers)
@@ -182,7 +183,7 @@ class S3Session:
         complete |= {"Accept-Encoding": "identity", "User-Agent": "weightswarm"}
         if method in ("PUT", "POST"):
             complete["Content-Length"] = str(body_bytes)
-        return httpx.Request(method, url, headers=complete)
+        return OriginRequest.to(method, url, complete)
 
     async def _correct(self, reply: Reply, body: bytes, triple: CredentialTriple | None) -> bool:
         """Whether something was corrected, so that the request is worth sending again."""

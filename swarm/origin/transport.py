@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 import h11
-import httpx
 import trio
 
-from swarm.origin.connection import OriginConnection
+from swarm.origin.connection import Headers, OriginConnection
 from swarm.origin.origin import OriginSettings
 from swarm.origin.proxy_environment import proxy_for
+from swarm.origin.request import OriginRequest
 
 KEEP_ALIVE_S = 15.0  # Below the 20 s after which S3 closes an idle connection.
 TUNNEL_READ_BYTES = 4096
@@ -58,7 +58,7 @@ class Target:
 class Reply:
     """An answer whose head is here; its body is read by `read_into`. Close it in any case."""
 
-    def __init__(self, status_code: int, headers: httpx.Headers, *, kept: bytes = b"") -> None:
+    def __init__(self, status_code: int, headers: Headers, *, kept: bytes = b"") -> None:
         """With `kept` a body that has been read already."""
         self.status_code = status_code
         self.headers = headers
@@ -66,7 +66,7 @@ class Reply:
         self._lent: _Lent | None = None
 
     @classmethod
-    def over(cls, status_code: int, headers: httpx.Headers, lent: _Lent) -> Reply:
+    def over(cls, status_code: int, headers: Headers, lent: _Lent) -> Reply:
         """An answer whose body is still on its connection."""
         reply = cls(status_code, headers)
         reply._lent = lent
@@ -120,10 +120,10 @@ class OriginTransport:
         self._idle: dict[Target, list[OriginConnection]] = {}
 
     async def send(
-        self, request: httpx.Request, body: bytes, *, first_byte_timeout_s: float
+        self, request: OriginRequest, body: bytes, *, first_byte_timeout_s: float
     ) -> Reply:
         """Send a request and wait for the head of its answer."""
-        target = self._target(request.url)
+        target = self._target(request)
         connection = await self._pick_idle(target)
         if connection is not None and request.method != "POST":
             try:
@@ -163,19 +163,20 @@ class OriginTransport:
         self,
         connection: OriginConnection,
         target: Target,
-        request: httpx.Request,
+        request: OriginRequest,
         body: bytes,
         first_byte_timeout_s: float,
     ) -> Reply:
-        raw_target, headers = request.url.raw_path, list(request.headers.raw)
+        shown_target = request.target
+        headers = [("Host", request.place), *request.headers.items()]
         if target.is_forwarded:
-            raw_target = str(request.url.copy_with(username=None, password=None)).encode("ascii")
+            shown_target = f"{request.scheme}://{request.place}{request.target}"
             headers += _proxy_headers(target.proxy)
         try:
             head = await connection.request(
                 request.method.encode("ascii"),
-                raw_target,
-                headers,
+                shown_target.encode("ascii"),
+                [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers],
                 body,
                 write_timeout_s=self._settings.idle_timeout_s,
                 first_byte_timeout_s=first_byte_timeout_s,
@@ -196,12 +197,12 @@ class OriginTransport:
             await connection.aclose()
         return None
 
-    def _target(self, url: httpx.URL) -> Target:
-        port = url.port or (443 if url.scheme == "https" else 80)
+    def _target(self, request: OriginRequest) -> Target:
+        place = (request.scheme, request.host, request.port)
         proxy = None
         if self._settings.uses_proxy_environment:
-            proxy = proxy_for(url.scheme, url.host, port, self._environment)
-        return Target(url.scheme, url.host, port, proxy or "")
+            proxy = proxy_for(*place, self._environment)
+        return Target(*place, proxy or "")
 
     async def _dial(self, target: Target) -> trio.abc.Stream:
         if not target.proxy:
@@ -225,9 +226,9 @@ class OriginTransport:
 
     async def _open_tunnel(self, stream: trio.abc.Stream, target: Target) -> None:
         host = f"[{target.host}]" if ":" in target.host else target.host
-        place = f"{host}:{target.port}".encode("ascii")
+        place = f"{host}:{target.port}"
         http = h11.Connection(h11.CLIENT)
-        headers = [(b"host", place), *_proxy_headers(target.proxy)]
+        headers = [("host", place), *_proxy_headers(target.proxy)]
         request = http.send(h11.Request(method=b"CONNECT", target=place, headers=headers))
         assert request is not None
         try:
@@ -264,16 +265,19 @@ class OriginTransport:
         """httpx's own roots, or the bundle that the environment names."""
         if self._ssl_context is None:
             bundle = self._ca_bundle
-            self._ssl_context = (
-                ssl.create_default_context(cafile=bundle) if bundle else httpx.create_ssl_context()
-            )
+            if bundle:
+                self._ssl_context = ssl.create_default_context(cafile=bundle)
+            else:
+                import httpx  # Half a tenth of a second, which plain http need not pay.
+
+                self._ssl_context = httpx.create_ssl_context()
         return self._ssl_context
 
 
-def _proxy_headers(url: str) -> list[tuple[bytes, bytes]]:
+def _proxy_headers(url: str) -> list[tuple[str, str]]:
     """Who we are, if the proxy's URL says so."""
     parts = urlsplit(url)
     if parts.username is None:
         return []
     pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
-    return [(b"proxy-authorization", b"Basic " + base64.b64encode(pair))]
+    return [("proxy-authorization", "Basic " + base64.b64encode(pair).decode("ascii"))]

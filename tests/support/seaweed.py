@@ -21,7 +21,7 @@ from pathlib import Path
 import httpx
 
 from benchmarks.object_store import REGION, START_TIMEOUT_S, ObjectStore
-from swarm.origin.credentials import CredentialTriple
+from swarm.origin.aws_environment import CredentialTriple
 from swarm.origin.s3_signing import signed_headers
 from tests.support import requirements
 

@@ -292,6 +292,17 @@ async def test_a_run_that_is_cut_goes_on_where_it_was_cut(bench: Bench) -> None:
     assert bench.served.proxy.body_bytes_sent == len(CONTENT)
 
 
+@pytest.mark.parametrize("chunks", [(CHUNK,), ALL])
+async def test_an_answer_that_breaks_behind_its_last_byte_is_whole(
+    bench: Bench, chunks: tuple[int, ...]
+) -> None:
+    length = CHUNK_BYTES if len(chunks) == 1 else len(CONTENT)
+    bench.served.proxy.faults.append(Fault(body_cut=length, is_chunked=True))
+    assert await bench.fetch_all(1, chunks) == dict.fromkeys(chunks)
+    bench.assert_whole(chunks)
+    assert bench.gets() == 1
+
+
 async def test_what_came_before_a_break_is_kept_and_the_rest_is_not_told(bench: Bench) -> None:
     """The chunk that was being read has failed; nobody has tried the one after it."""
     bench.served.proxy.faults.append(Fault(stall_after=CHUNK_BYTES + 1000))

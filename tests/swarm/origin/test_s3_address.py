@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from swarm.errors import UsageError
-from swarm.origin.credentials import AwsSettings
+from swarm.origin.aws_environment import AwsSettings
 from swarm.origin.s3_address import s3_address
 
 
