@@ -26,6 +26,7 @@ from swarm.origin.transport import OriginTransport, ProxyRefusedError, Reply
 
 ERROR_BODY_BYTES_MAX = 64 * 1024  # An S3 error is under 2 KiB; a proxy's page may be larger.
 DOCUMENT_READ_BYTES = 64 * 1024  # Most documents and all errors are smaller.
+DEADLINE_LAG = 0.05  # A body without progress is given up so much of its time early.
 BROKEN = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, h11.ProtocolError)
 # How a connection fails.
 
@@ -157,7 +158,9 @@ class BodyDeadline:
         if self._unsettled_bytes >= self._progress_bytes:
             self._unsettled_bytes = 0
             self._idle_at = trio.current_time() + self._idle_timeout_s
-            self._apply()
+            # Setting it costs as much as all else that is done for a read; it may be a little old.
+            if self._idle_at - self._scope.deadline > DEADLINE_LAG * self._idle_timeout_s:
+                self._apply()
 
     @contextmanager
     def paused(self) -> Iterator[None]:

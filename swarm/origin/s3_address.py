@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from swarm.errors import UsageError
 from swarm.origin.aws_environment import AwsSettings
@@ -49,7 +49,7 @@ def s3_address(bucket: str, settings: AwsSettings) -> S3Address:
     """The address of a bucket by what the environment says; raises UsageError."""
     endpoint = settings.endpoint.rstrip("/")
     parts = urlsplit(endpoint)
-    if endpoint and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query):
+    if endpoint and not _is_endpoint(parts):
         raise UsageError(
             f"not an S3 endpoint: {shown_url(endpoint)!r}",
             hint="set AWS_ENDPOINT_URL_S3 to https://host or http://host:port",
@@ -60,6 +60,14 @@ def s3_address(bucket: str, settings: AwsSettings) -> S3Address:
         endpoint=endpoint,
         is_path_style=_is_path_style(bucket, parts.hostname or "", settings.addressing_style),
     )
+
+
+def _is_endpoint(parts: SplitResult) -> bool:
+    try:
+        has_place = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # No number, or none of a port.
+        return False
+    return has_place and parts.scheme in ("http", "https") and not parts.query
 
 
 def _is_path_style(bucket: str, host: str, style: str) -> bool:

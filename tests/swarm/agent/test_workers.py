@@ -127,6 +127,34 @@ async def test_segment_given_back_unused_wakes_a_waiter() -> None:
             assert await pool.take(Holder()) is segment
 
 
+async def test_waiter_that_is_cancelled_passes_its_turn_on() -> None:
+    """Cancelled in the moment in which it would have been woken."""
+    async with workers(1) as crew:
+        pool = SegmentPool(1, crew)
+        holder = Holder()
+        segment = await pool.take(holder)
+        got: list[memoryview] = []
+        impatient = trio.CancelScope()
+
+        async def give_up() -> None:
+            with impatient:
+                got.append(await pool.take(Holder()))
+
+        async def wait() -> None:
+            got.append(await pool.take(Holder()))
+
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(give_up)
+                await wait_all_tasks_blocked()
+                nursery.start_soon(wait)
+                await wait_all_tasks_blocked()
+                impatient.cancel()
+                pool.give_back(segment, holder)
+        assert impatient.cancelled_caught
+        assert len(got) == 1
+
+
 @pytest.mark.parametrize("count", [0, -1])
 async def test_pool_without_segments_is_a_bug(count: int) -> None:
     async with workers(1) as crew:

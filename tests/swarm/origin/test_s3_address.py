@@ -49,7 +49,10 @@ def test_keys_are_encoded_as_signatures_want_them() -> None:
     assert url("b", "a b/ü+(1)~.x", style="path").endswith("/b/a%20b/%C3%BC%2B%281%29~.x")
 
 
-@pytest.mark.parametrize("endpoint", ["minio:9000", "ftp://host", "https://host?x=canary"])
+@pytest.mark.parametrize(
+    "endpoint",
+    ["minio:9000", "ftp://host", "https://host?x=canary", "http://host:nine", "http://host:99999"],
+)
 def test_a_bad_endpoint_is_refused(endpoint: str) -> None:
     with pytest.raises(UsageError, match="not an S3 endpoint") as caught:
         url("b", "k", endpoint=endpoint)
