@@ -26,7 +26,7 @@ UNIT_LIMIT_S := 120
 help:
 	@echo "make demo              a fleet on this machine: publish a model, start nodes cold, watch them"
 	@echo "make test              every test; as root it installs the Debian packages they need"
-	@echo "make unit              the tests that need neither root nor servers, under 30 s"
+	@echo "make unit              the tests that need neither root nor servers nor whole simulated fleets, under 30 s"
 	@echo "make lint              format, lint rules and types, all without changing a file"
 	@echo "make bench             the swarm against libtorrent and plain S3 on a shaped network (root)"
 	@echo "make format            rewrite the sources in the project's format"
@@ -40,7 +40,7 @@ test: venv-test packages
 	timeout --foreground $(TEST_LIMIT_S) $(BIN)/python -m pytest $(ARGS)
 
 unit: venv-test
-	timeout --foreground $(UNIT_LIMIT_S) $(BIN)/python -m pytest -m "not cluster and not root" -n 2 $(ARGS)
+	timeout --foreground $(UNIT_LIMIT_S) $(BIN)/python -m pytest -m "not cluster and not root and not fleet" -n 2 $(ARGS)
 
 lint: venv-test
 	$(BIN)/ruff format --check $(CODE)

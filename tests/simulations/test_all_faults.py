@@ -15,6 +15,8 @@ import pytest
 from simulations.cluster import Cluster
 from simulations.scenario_file import read_scenario
 
+pytestmark = pytest.mark.fleet
+
 FAULTS = Path(__file__).resolve().parents[2] / "simulations" / "scenarios" / "everything_wrong.toml"
 SMALLER = ("nodes.0.count=10", "version.size=2.4GB", "version.chunks=60")
 
