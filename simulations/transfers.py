@@ -63,6 +63,8 @@ class Transfers:
         self.live: dict[TransferId, Transfer] = {}
         # The same by what a source knows of them.
         self._asked: dict[tuple[SessionId, ChunkIndex], Transfer] = {}
+        # Reads of the origin by the id of the one before them in the same request.
+        self._following: dict[TransferId, Transfer] = {}
         # Uploads under way, by fetching node and session.
         self._uploads: dict[tuple[NodeId, SessionId], Transfer] = {}
         self._bytes_in = 0
@@ -199,6 +201,10 @@ class Transfers:
         length = world.lengths[command.chunk]
         transfer = Transfer(command.transfer, command.chunk, length, None, None, 1)
         self.live[transfer.id] = transfer
+        if command.after in self.live:
+            # The same request goes on with it.
+            self._following[command.after] = transfer
+            return
         answer = world.origin.ask(command.connections, world.timeline.now)
         if answer.is_throttled:
             after_s = world.origin.shape.retry_after_s
@@ -236,6 +242,9 @@ class Transfers:
         origin.sent_bytes += transfer.length
         origin.flows.pop(transfer.flow, None)
         self._timeline.after(origin.shape.rtt_s / 2, self.arrive, transfer)
+        following = self._following.pop(transfer.id, None)
+        if following is not None:
+            self._first_byte(following, 1)
 
     # -- ends
 
@@ -304,6 +313,9 @@ class Transfers:
             return
         self._forget(transfer)
         self._driver.soon(TransferFailed(transfer.id, reason, refusal, load, retry_after_s))
+        following = self._following.pop(transfer.id, None)
+        if following is not None:
+            self.fail(following, FailureReason.CANCELLED)
 
     def lose_source(self, source: NodeDriver) -> None:
         """Data links to a node are found to be broken."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,24 @@ def test_one_node_alone_takes_the_bound() -> None:
     outcome = run(small_swarm(small_group(1), chunk_count=384, has_tracker=False))
     assert outcome.last_ratio == pytest.approx(1.0, abs=0.01)
     assert outcome.origin_copies == 1.0
+
+
+def test_a_node_alone_asks_once_for_several_small_chunks() -> None:
+    """And waits for one first byte where it would have waited for many."""
+    scenario = small_swarm(
+        small_group(1, nic_factor=100), chunk_count=4096, has_tracker=False, origin_nics=100
+    )
+    assert scenario.origin is not None
+    slow = replace(scenario.origin, first_byte_s_min=0.065, first_byte_s_max=0.065)
+    cluster = Cluster(replace(scenario, origin=slow), 1)
+    outcome = cluster.run()
+    cluster.require_finished()
+    assert outcome.origin_copies == 1.0
+    origin = cluster.world.origin
+    assert origin is not None
+    assert origin.request_count < 4096 / 10
+    one_by_one_s = 4096 / 8 * (0.065 + scenario.version.chunk_bytes / 90e6)
+    assert outcome.seconds[-1] < one_by_one_s / 3
 
 
 def test_two_equal_nodes_take_the_bound() -> None:
