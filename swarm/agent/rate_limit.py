@@ -61,8 +61,3 @@ class RateLimit:
         while delay > 0:
             await trio.sleep(delay)
             delay = self.delay_s()
-
-    async def spend(self, count: int) -> None:
-        """`count` bytes were moved; wait until more may be."""
-        self.take(count)
-        await self.wait()
