@@ -53,12 +53,14 @@ def place_of(directory: Path, path: str) -> Path:
 
 def cut_a_file(directory: Path, manifest: Manifest, held: set[int]) -> set[int]:
     """(a): 4 KiB off the end of the file that was written last."""
-    files = [place_of(directory, entry.path) for entry in manifest.files if entry.size > 5000]
-    last = max((path for path in files if path.exists()), key=lambda path: path.stat().st_mtime_ns)
+    files = [place_of(directory, entry.path) for entry in manifest.files]
+    # A file that has just been made may still be empty.
+    long = [path for path in files if path.exists() and path.stat().st_size > 4096]
+    last = max(long, key=lambda path: path.stat().st_mtime_ns)
+    end = last.stat().st_size - 4096
     with last.open("r+b") as file:
-        file.truncate(last.stat().st_size - 4096)
-    index = next(i for i, e in enumerate(manifest.files) if place_of(directory, e.path) == last)
-    end = manifest.files[index].size - 4096
+        file.truncate(end)
+    index = files.index(last)
     return {
         chunk
         for chunk in held
