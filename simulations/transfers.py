@@ -50,6 +50,8 @@ class Transfer:
     session: SessionId | None
     stripes: int
     flow: Flow | None = None
+    # The source's copy was wrong when it began to send; what it repairs later is no matter.
+    is_wrong: bool = False
     is_over: bool = False
 
 
@@ -134,6 +136,7 @@ class Transfers:
             return
         world.checks.served(driver, command.chunk, world.timeline.now)
         length = transfer.length
+        transfer.is_wrong = bool(driver.corrupts >> command.chunk & 1)
         is_on_disk = bool(driver.held_at_start >> command.chunk & 1)
         cap = driver.group.flow_cap_bytes_per_s
         if command.pace_bytes_per_s:
@@ -259,10 +262,10 @@ class Transfers:
         self._timeline.at(self._hashed_at, self._hashed, transfer)
 
     def _hashed(self, transfer: Transfer) -> None:
-        driver, source = self._driver, transfer.source
+        driver = self._driver
         if transfer.is_over or driver.is_dead:
             return
-        if source is not None and source.corrupts >> transfer.chunk & 1:
+        if transfer.is_wrong:
             self.fail(transfer, FailureReason.CORRUPT)
             return
         self._forget(transfer)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import logging
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from swarm.protocol.ids import VersionId
 from swarm.publish.record import PublishResult
 from tests.support.caches import rot
 from tests.support.fault_proxy import Fault
-from tests.support.fleet import CHUNK_BYTES, Fleet
+from tests.support.fleet import CHUNK_BYTES, QUICK, Fleet
 from tests.support.models import M1, M8, ModelShape, write_model
 
 pytestmark = pytest.mark.cluster
@@ -48,7 +49,10 @@ def object_of(fleet: Fleet, size: int) -> Path:
 
 async def test_twenty_cold_nodes_read_each_byte_once(fleet: Fleet, tmp_path: Path) -> None:
     result = await published(fleet, tmp_path)
-    nodes = await fleet.start(20, channels=("production",))
+    # Twenty agents, the proxy and the server share one loop, which needs up to 1.5 s for an answer
+    # while all of them start: the usual patience of a second makes of a busy loop a sick origin.
+    patient = replace(QUICK, first_byte_timeout_s=4.0)
+    nodes = await fleet.start(20, channels=("production",), origin_settings=patient)
     await fleet.wait(lambda: all(n.running.session for n in nodes), "all have a session")
     proxy = fleet.served.proxy
     assert proxy.requests == [], "an idle fleet reads the origin"

@@ -21,21 +21,28 @@ FAULTS = Path(__file__).resolve().parents[2] / "simulations" / "scenarios" / "ev
 SMALLER = ("nodes.0.count=10", "version.size=2.4GB", "version.chunks=60")
 
 
-def survive(seed: int) -> None:
-    """A failure names the command that repeats it."""
+COPIES_MAX = 3.5
+"""Two islands of five, for a while without a tracker, read for themselves, and again what died with
+its only holders: 1.37 to 3.28 over the fifty seeds."""
+
+
+def survive(seed: int) -> float:
+    """Copies read from the origin; a failure names the command that repeats it."""
     cluster = Cluster(read_scenario(FAULTS, SMALLER).scenario, seed)
     try:
-        cluster.run()
+        outcome = cluster.run()
         cluster.require_finished()
     except Exception as error:
+        # Whatever it is goes on up; it only learns how to be repeated.
         words = " ".join(f"--set {setting}" for setting in SMALLER)
         error.add_note(f"repeat with: swarm-sim run {FAULTS} --seed {seed} {words}")
         raise
+    return outcome.origin_copies
 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_everybody_finishes(seed: int) -> None:
-    survive(seed)
+    assert survive(seed) <= COPIES_MAX
 
 
 def test_everybody_finishes_with_a_fresh_seed() -> None:

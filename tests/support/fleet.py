@@ -40,9 +40,7 @@ POLL_S = 0.01
 WAIT_S = 30.0
 QUICK = OriginSettings(
     connect_timeout_s=1.0,
-    # Twenty agents, the proxy and the server share one loop, which needs up to 1.5 s for an answer
-    # while all of them start: a shorter patience makes of a busy loop a sick origin.
-    first_byte_timeout_s=4.0,
+    first_byte_timeout_s=1.0,
     idle_timeout_s=1.0,
     retry_for_s=6.0,
     retry_pause_s=0.1,

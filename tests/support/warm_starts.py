@@ -87,7 +87,7 @@ def warm_starts() -> Iterator[WarmStarts]:
 
 def serve() -> None:
     """Until standard input ends."""
-    # All that an agent imports late, to be quick with --help.
+    # All that an agent imports late, to be quick with --help: to be there, not to be used (F401).
     import swarm.agent.run
     import swarm.cli.agent
     import swarm.origin.http_origin  # noqa: F401

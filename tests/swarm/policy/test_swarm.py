@@ -69,7 +69,7 @@ def test_swarms_of_a_few_nodes_end_near_the_bound(node_count: int) -> None:
 
 
 def test_a_larger_swarm_with_sixteen_neighbours_each_finishes_together() -> None:
-    """One unlucky node of fifty ends 12 % behind in one run of eight, so the median run counts."""
+    """One unlucky node of fifty ends 12 % behind in one run of four; the usual run is better."""
     scenario = small_swarm(small_group(50), chunk_count=30, origin_nics=4.0)
     behind = []
     for seed in range(1, 6):
@@ -79,7 +79,8 @@ def test_a_larger_swarm_with_sixteen_neighbours_each_finishes_together() -> None
         degrees = [len(member.links) for member in members(cluster)]
         assert max(degrees) <= 48
         assert min(degrees) >= 8
-    assert statistics.median(behind) <= 1.1, "somebody was starved"
+    assert statistics.median(behind) <= 1.08, "somebody was starved"
+    assert max(behind) <= 1.13, behind
 
 
 def test_nobody_needs_a_nic_rate() -> None:
@@ -142,7 +143,7 @@ def test_a_lost_tracker_stops_nobody() -> None:
 
     cluster, outcome = run(small_swarm(), at(0.3, lose))
     assert outcome.unfinished_count == 0
-    assert outcome.last_ratio <= 1.6 + LOST_AFTER_S / bound_s(cluster)
+    assert outcome.last_ratio <= 1.2 + LOST_AFTER_S / bound_s(cluster)
     assert outcome.origin_copies <= 1.1
 
 
@@ -184,12 +185,11 @@ def test_a_peer_that_corrupts_everything_is_dropped() -> None:
 
 
 def test_damaged_chunks_are_found_repaired_and_served_again() -> None:
-    """A seed whose disk lost three chunks hears of it, and they are read from the origin anew; with
-    four a peer that fetched them all would drop it."""
+    """A seed whose disk lost four chunks hears of it, and they are read from the origin anew."""
 
     def damage(cluster: Cluster) -> None:
         victim = members(cluster)[0]
-        victim.corrupts = victim.damaged = 0b111 << 20
+        victim.corrupts = victim.damaged = 0b1111 << 20
 
     groups = small_group(1, held_share=1.0, name="seed"), small_group(4)
     cluster, outcome = run(small_swarm(*groups, chunk_count=48), damage)
@@ -197,7 +197,7 @@ def test_damaged_chunks_are_found_repaired_and_served_again() -> None:
     victim = members(cluster)[0]
     assert (victim.damaged, victim.corrupts) == (0, 0)
     assert victim.held.bit_count() == 48
-    assert outcome.origin_copies == 3 / 48
+    assert outcome.origin_copies == 4 / 48
 
 
 def test_a_brown_out_of_the_origin_doubles_no_egress() -> None:
