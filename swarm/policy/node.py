@@ -352,10 +352,11 @@ class Node:
         if download is None:
             return
         download.mode = event.mode
+        if download.takes_from_origin:
+            return
         # Chunks from peers may finish, whatever the mode: they cost nothing more.
         for transfer in list(self._table.live.values()):
-            from_origin = transfer.download is download and transfer.session is None
-            if from_origin and not download.takes_from_origin:
+            if transfer.download is download and transfer.session is None:
                 self._leases.give_back(transfer)
                 self._requests.cancel(transfer)
 

@@ -66,11 +66,9 @@ class Uploads:
         self.slot_count = 1
         # Rate of all uploads together, lately, and the sample that it follows from.
         self._bytes_per_s = 0.0
-        # What uploads share while the uplink is full, else 0; the uplink's rate; the pace that no
-        # chunk falls below. All in bytes/s.
-        self._shared_bytes_per_s = 0.0
+        # The uplink's rate, 0 while it is not known, and the largest chunk that is served.
         self._uplink_bytes_per_s = 0.0
-        self._pace_min = 0.0
+        self._chunk_bytes = 0
         self._sample = (-math.inf, 0)
         self.is_leaving = False
         self.sent_bytes = 0
@@ -245,19 +243,22 @@ class Uploads:
             if now - then > SILENCE_S:
                 self._bytes_per_s = 0.0  # A mean over an idle time says nothing.
             self._sample = (now, bytes_out)
-        is_full = self._bytes_per_s >= FULL_SHARE * uplink_bytes_per_s
-        self._shared_bytes_per_s = self._bytes_per_s if is_full else 0.0
         self._uplink_bytes_per_s = uplink_bytes_per_s
-        self._pace_min = chunk_bytes / PACED_CHUNK_S
+        self._chunk_bytes = chunk_bytes
+
+    def _pace_bytes_per_s(self) -> int:
+        """What the next upload may take; 0: all it can."""
+        count = len(self._active)
+        is_full = self._bytes_per_s >= FULL_SHARE * self._uplink_bytes_per_s
+        if count < 2 or not self._bytes_per_s or not is_full:
+            return 0
+        most = max(PACE_FACTOR * self._bytes_per_s, self._uplink_bytes_per_s)
+        return int(max(most / count, self._chunk_bytes / PACED_CHUNK_S))
 
     def _order_upload(self, event: ChunkRequested) -> None:
-        count = len(self._active)
-        pace = 0.0
-        if count > 1 and self._shared_bytes_per_s:
-            most = max(PACE_FACTOR * self._shared_bytes_per_s, self._uplink_bytes_per_s)
-            pace = max(most / count, self._pace_min)
+        pace = self._pace_bytes_per_s()
         self._orders.append(
-            StartUpload(event.peer, event.session, event.version, event.chunk, int(pace))
+            StartUpload(event.peer, event.session, event.version, event.chunk, pace)
         )
 
     def _refuse(self, event: ChunkRequested, reason: RefuseReason) -> None:

@@ -2,7 +2,8 @@
 
 **Rule.** A chunk is read once: at most one live lease for it, none while a live peer holds it.
 Leases go to random chunks of that pool and to the least loaded of some random incomplete agents,
-lagging ones last. The number of live connections is the controller's.
+where one that is slow or lags seems to have several more than it has (`members`). The number of
+live connections is the controller's.
 
 **Expiry by overtaking.** A lease is revoked when 2 × live + 4 leases granted later have finished
 first, less than 70 % of it has arrived, and it is not young: four mean lease times old. No second
