@@ -1,0 +1,1 @@
+"""The commands of ``swarm-sim``, one file each; `simulations.main` gathers them."""

@@ -1,0 +1,45 @@
+"""``swarm-sim run``: one scenario, one seed."""
+
+from __future__ import annotations
+
+import json
+import resource
+import time
+from pathlib import Path
+
+import click
+
+from simulations.progress import tell_progress
+from simulations.report import document, lines
+from simulations.scenario_file import read_scenario
+from simulations.trial import commit_of_code, repeat_command, simulate
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--seed", type=click.IntRange(min=0), help="Chance; instead of the file's.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE",
+    help="Change the scenario: nodes.0.count=100, origin.rate=40Gbit/s.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
+def run(file: Path, seed: int | None, settings: tuple[str, ...], as_json: bool) -> None:
+    """Simulate the scenario FILE until every node has the version."""
+    read = read_scenario(file, settings)
+    chosen = read.seed if seed is None else seed
+    command = repeat_command(str(file), chosen, settings)
+    begun = time.monotonic()
+    outcome = simulate(read.scenario, chosen, command, watch=tell_progress)
+    told = document(read.scenario, chosen, outcome)
+    told |= {
+        "scenario": file.stem,
+        "commit": commit_of_code(),
+        "wall_s": round(time.monotonic() - begun, 2),
+        "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+    }
+    if as_json:
+        click.echo(json.dumps(told, allow_nan=False))
+    else:
+        for line in lines(read.scenario, outcome):
+            click.echo(line)
+        click.echo(f"simulated in {told['wall_s']} s, {told['peak_rss_mb']} MB", err=True)
