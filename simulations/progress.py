@@ -1,4 +1,4 @@
-"""Words on stderr while something takes long: they look at the clock and change nothing of a run."""
+"""Words on stderr while something takes long: they look at the clock and change no run."""
 
 from __future__ import annotations
 
