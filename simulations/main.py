@@ -15,6 +15,7 @@ from typing import NoReturn
 import click
 
 from simulations.commands.run import run
+from simulations.commands.sweep import sweep
 from swarm.errors import SwarmError, UsageError
 
 
@@ -24,22 +25,23 @@ def cli() -> None:
 
 
 cli.add_command(run)
+cli.add_command(sweep)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The console script: one line and one exit code for each class of error."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    code: object = None
     try:
-        cli.main(given, "swarm-sim", standalone_mode=False)
-    except click.exceptions.Exit as done:
-        sys.exit(done.exit_code)
+        # What `Context.exit` was given; None of a command that just returns.
+        code = cli.main(given, "swarm-sim", standalone_mode=False)
     except click.ClickException as error:
         _fail(UsageError(error.format_message(), hint="see `swarm-sim --help`"), given)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except SwarmError as error:
         _fail(error, given)
-    sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _fail(error: SwarmError, given: Sequence[str]) -> NoReturn:

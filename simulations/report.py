@@ -6,6 +6,7 @@ plain reads would take: every node its own copy, N·F/o, none faster than its NI
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from simulations.measure import GroupOutcome, Outcome, percentile
@@ -19,7 +20,7 @@ def document(scenario: Scenario, seed: int, outcome: Outcome) -> dict[str, objec
     """Everything that depends on scenario, seed and code alone."""
     ratios, seconds = outcome.ratios, outcome.seconds
     slowest = max(scenario.groups, key=scenario.bound_s)
-    return {
+    told: dict[str, object] = {
         "seed": seed,
         "nodes": scenario.node_count,
         "bytes": scenario.version.total_bytes,
@@ -54,6 +55,8 @@ def document(scenario: Scenario, seed: int, outcome: Outcome) -> dict[str, objec
         "refusals": outcome.refusals,
         "tracker_calls": outcome.tracker_calls,
     }
+    # JSON has no infinity: nobody finished.
+    return {key: None if value == math.inf else value for key, value in told.items()}
 
 
 def direct_s(scenario: Scenario) -> float | None:

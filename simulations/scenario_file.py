@@ -21,6 +21,7 @@ from simulations.faults import (
     Slow,
     TrackerLoss,
 )
+from simulations.prices import Prices, read_prices
 from simulations.scenario import (
     NODE_RTT_S,
     SERVICE_RTT_S,
@@ -50,18 +51,23 @@ class ScenarioFile:
 
     scenario: Scenario
     seed: int
+    prices: Prices
 
 
 def read_scenario(path: Path, settings: tuple[str, ...] = ()) -> ScenarioFile:
     """Read a file and apply ``KEY=VALUE`` settings over it; raises UsageError."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}", object_name=str(path)) from error
-    document = Document(text, str(path))
+    document = Document(read_text(path), str(path))
     for setting in settings:
         document.change(setting)
     return parse_scenario(document)
+
+
+def read_text(path: Path) -> str:
+    """Raises UsageError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}", object_name=str(path)) from error
 
 
 def parse_scenario(document: Document) -> ScenarioFile:
@@ -81,12 +87,13 @@ def parse_scenario(document: Document) -> ScenarioFile:
     tracker = _tracker(root.table("tracker"))
     cost = _cost(root.table("hashing"))
     faults = tuple(_fault(table, groups) for table in root.tables("faults"))
+    prices = read_prices(root.table("prices"))
     root.end()
     scenario = Scenario(
         version, groups, links, origin, tracker, cost, faults, limit_bounds=limit_bounds, mode=mode
     )
     _check(root, scenario)
-    return ScenarioFile(scenario, seed)
+    return ScenarioFile(scenario, seed, prices)
 
 
 def _version(table: Table) -> VersionShape:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import cast
 
 from swarm.errors import UsageError
@@ -30,32 +31,46 @@ class Document:
         except tomllib.TOMLDecodeError as error:
             raise UsageError(f"{name}: not TOML: {error}", object_name=name) from error
         self._lines = _line_index(text)
+        # Keys that the command line has set, and by which option.
+        self._options: dict[str, str] = {}
 
     def table(self) -> Table:
         return Table(self, "", self.tree)
 
-    def change(self, setting: str) -> None:
-        """Apply ``KEY=VALUE`` of the command line; KEY is dotted, a list's places count from 0."""
+    def change(self, setting: str, option: str = "--set") -> None:
+        """Apply ``KEY=VALUE`` of a command line's option; KEY is dotted, a list's places count from
+        0. An error about that key names the option for its line."""
         key, separator, text = setting.partition("=")
         if not separator or not key:
             raise UsageError(f"not KEY=VALUE: {setting!r}", hint="--set nodes.0.count=100")
         *parents, last = key.split(".")
         place: object = self.tree
         for part in parents:
-            place = _child(place, part, setting)
+            place = _child(place, part, f"{option} {setting}")
         if not isinstance(place, dict):
-            raise UsageError(f"--set {setting}: {'.'.join(parents)} is no table")
+            raise UsageError(
+                f"{option} {setting}: {'.'.join(parents)} is no table",
+                hint=f"lists count from 0: {'.'.join(parents)}.0.{last}"
+                if isinstance(place, list)
+                else "",
+            )
         place[last] = _value_of(text)
-        self._lines[key] = -1
+        self._options[key] = option
 
     def where(self, path: str) -> str:
         """``file:line: key``, of the key or the nearest table around it."""
-        known = path
-        while known and known not in self._lines:
-            known = known.rpartition(".")[0]
-        line = self._lines.get(known, 1)
         shown = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", path)
-        return f"--set {shown}" if line < 0 else f"{self.name}:{line}: {shown}"
+        if path not in self._lines:
+            for key, option in self._options.items():
+                # Set itself, or a table that is there for what was set in it.
+                if key == path or key.startswith(f"{path}."):
+                    return f"{option} {shown}"
+        known = path
+        while known and known not in self._lines and known not in self._options:
+            known = known.rpartition(".")[0]
+        if known in self._options:
+            return f"{self._options[known]} {shown}"
+        return f"{self.name}:{self._lines.get(known, 1)}: {shown}"
 
 
 class Table:
@@ -66,9 +81,17 @@ class Table:
         self._path = path
         self._entries = entries
         self._asked: dict[str, None] = {}
+        # Keys that were only looked for; they are known too.
+        self._sought: dict[str, None] = {}
 
     def has(self, key: str) -> bool:
+        self._sought[key] = None
         return key in self._entries
+
+    @property
+    def is_written(self) -> bool:
+        """It holds anything."""
+        return bool(self._entries)
 
     def fail(self, key: str, what: str, hint: str = "") -> UsageError:
         """An error about a key, or with "" about the table."""
@@ -79,8 +102,11 @@ class Table:
     def end(self) -> None:
         for key in self._entries:
             if key not in self._asked:
-                known = ", ".join(sorted(self._asked))
-                raise self.fail(key, "unknown key", f"known here: {known}")
+                names = sorted({*self._asked, *self._sought})
+                known = f"known here: {', '.join(names)}"
+                nearest = get_close_matches(key, names, 1)
+                meant = f"did you mean {nearest[0]}? " if nearest else ""
+                raise self.fail(key, "unknown key", meant + known)
 
     # -- tables within
 
@@ -107,18 +133,18 @@ class Table:
 
     def rate(self, key: str, default: float | None = None) -> float:
         """Bytes/s, above zero."""
-        return self._quantity(key, default, parse_rate, "25Gbit/s or 3GB/s")
+        return self.quantity(key, default, parse_rate, "25Gbit/s or 3GB/s")
 
     def size(self, key: str, default: float | None = None) -> int:
-        return int(self._quantity(key, default, parse_size, "140GB or 64MiB"))
+        return int(self.quantity(key, default, parse_size, "140GB or 64MiB"))
 
     def duration(self, key: str, default: float | None = None) -> float:
         """Seconds, zero or more."""
-        return self._quantity(key, default, parse_duration, "0.5ms or 10s")
+        return self.quantity(key, default, parse_duration, "0.5ms or 10s")
 
     def share(self, key: str, default: float | None = None) -> float:
         """0 to 1, written in per cent."""
-        return self._quantity(key, default, parse_percent, "5%")
+        return self.quantity(key, default, parse_percent, "5%")
 
     def durations(self, key: str, default: tuple[float, float]) -> tuple[float, float]:
         """A range: two durations, or one for both."""
@@ -181,9 +207,10 @@ class Table:
             raise self.fail(key, "is missing")
         return self._entries.get(key, default)
 
-    def _quantity(
+    def quantity(
         self, key: str, default: float | None, parse: Callable[[str], float], example: str
     ) -> float:
+        """Text with a unit, as `parse` reads it."""
         self._asked[key] = None
         if key not in self._entries:
             if default is None:
@@ -222,12 +249,13 @@ def _line_index(text: str) -> dict[str, int]:
     return lines
 
 
-def _child(place: object, part: str, setting: str) -> object:
+def _child(place: object, part: str, where: str) -> object:
     if isinstance(place, dict):
         return cast("dict[str, object]", place).setdefault(part, {})
     if isinstance(place, list) and part.isdecimal() and int(part) < len(place):
         return cast("list[object]", place)[int(part)]
-    raise UsageError(f"--set {setting}: there is no {part!r}")
+    hint = f"lists count from 0: 0.{part}" if isinstance(place, list) else ""
+    raise UsageError(f"{where}: there is no {part!r}", hint=hint)
 
 
 def _value_of(text: str) -> object:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from simulations.commands.options import settings_option
+from simulations.cost import cost_document, cost_lines, cost_of
 from simulations.progress import tell_progress
 from simulations.report import document, lines
 from simulations.scenario_file import read_scenario
@@ -18,10 +20,7 @@ from simulations.trial import commit_of_code, repeat_command, simulate
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--seed", type=click.IntRange(min=0), help="Chance; instead of the file's.")
-@click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE",
-    help="Change the scenario: nodes.0.count=100, origin.rate=40Gbit/s.",
-)  # fmt: skip
+@settings_option
 @click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
 def run(file: Path, seed: int | None, settings: tuple[str, ...], as_json: bool) -> None:
     """Simulate the scenario FILE until every node has the version."""
@@ -30,8 +29,10 @@ def run(file: Path, seed: int | None, settings: tuple[str, ...], as_json: bool) 
     command = repeat_command(str(file), chosen, settings)
     begun = time.monotonic()
     outcome = simulate(read.scenario, chosen, command, watch=tell_progress)
+    cost = cost_of(read.scenario, outcome, read.prices)
     told = document(read.scenario, chosen, outcome)
     told |= {
+        "cost": cost_document(cost),
         "scenario": file.stem,
         "commit": commit_of_code(),
         "wall_s": round(time.monotonic() - begun, 2),
@@ -40,6 +41,6 @@ def run(file: Path, seed: int | None, settings: tuple[str, ...], as_json: bool) 
     if as_json:
         click.echo(json.dumps(told, allow_nan=False))
     else:
-        for line in lines(read.scenario, outcome):
+        for line in (*lines(read.scenario, outcome), *cost_lines(cost)):
             click.echo(line)
         click.echo(f"simulated in {told['wall_s']} s, {told['peak_rss_mb']} MB", err=True)
