@@ -22,7 +22,7 @@ def test_a_chunk_that_is_not_held_is_not_served() -> None:
     def forget() -> None:
         victim.held = 0
 
-    broken.world.timeline.at(0.3, forget)
+    broken.world.timeline.at(0.6, forget)
     with pytest.raises(CheckFailed, match=r"serves chunk .* unverified"):
         broken.run()
 

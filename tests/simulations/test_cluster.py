@@ -142,15 +142,16 @@ def test_the_bottleneck_is_named_and_sets_the_time(
 
 
 def test_a_processor_that_is_slower_than_the_nic_sets_the_time() -> None:
-    """It begins when the first eight chunks are here, which share the NIC."""
+    """All it waits for are the first leases, eight at most, which share the NIC."""
     scenario = Scenario(
         VersionShape(200 * 2**18, 2**18),
         (small_group(1),),
         origin=OriginShape(64e6),
         chunk_cost=ChunkCost(per_chunk_s=0.1),
     )
-    expected_s = 8 * 2**18 / 8e6 + 200 * 0.1
-    assert run(scenario).seconds[-1] == pytest.approx(expected_s, rel=0.001)
+    busy_s = 200 * 0.1
+    first_s = 8 * 2**18 / 8e6
+    assert busy_s + first_s / 8 < run(scenario).seconds[-1] < busy_s + first_s
 
 
 def test_flow_caps_are_overcome_by_stripes() -> None:

@@ -27,7 +27,7 @@ from swarm.protocol.tracker_api import (
 )
 from tracker.policy.catalog import Catalog
 from tracker.policy.channels import ChannelBook
-from tracker.policy.settings import TrackerSettings
+from tracker.policy.settings import ControllerSettings, TrackerSettings
 from tracker.policy.tracker import Tracker
 from tracker.policy.version_swarm import VersionSwarm
 
@@ -66,6 +66,10 @@ def publish_record(
     )
 
 
+AT_ONCE = TrackerSettings(controller=ControllerSettings(blind_first_leases=8))
+"""The first agent may hold all leases of the start, so that stories need no second moment."""
+
+
 class Fleet:
     """One tracker, one version, and the time."""
 
@@ -80,7 +84,7 @@ class Fleet:
         self.now = 100.0
         self.chunks = chunks
         self.chunk_bytes = chunk_bytes
-        self.settings = settings or TrackerSettings()
+        self.settings = settings or AT_ONCE
         self._seed = seed
         self._epoch = 0
         self.restart()

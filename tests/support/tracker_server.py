@@ -19,9 +19,9 @@ from swarm.protocol.ids import ChunkDigest, Identity, NodeId
 from swarm.protocol.manifest import FileEntry, decode_manifest, encode_manifest
 from swarm.protocol.request_auth import Role, role_key
 from swarm.protocol.tracker_api import PublishRecord
+from tests.support.tracker_fleet import AT_ONCE
 from tracker.authentication import Guard
 from tracker.metrics import TrackerMetrics
-from tracker.policy.settings import TrackerSettings
 from tracker.routes import Routes
 from tracker.service import TrackerService
 from tracker.store.sqlite import SqliteStore
@@ -63,7 +63,7 @@ async def running_tracker(
 ) -> AsyncIterator[RunningTracker]:
     """Serve on loopback until the block ends, within 20 s."""
     store = SqliteStore(directory / "tracker.db")
-    service = TrackerService(store, store.start_epoch(), TrackerSettings(), random.Random(1))
+    service = TrackerService(store, store.start_epoch(), AT_ONCE, random.Random(1))
     keys = None
     if cluster is not None:
         keys = {

@@ -29,6 +29,10 @@ from tracker.policy.settings import ControllerSettings, LeaseSettings
 _BATCH_S = 0.02
 """What arrives within this belongs together; also bounds the samples kept."""
 
+JOINING_S = 0.05
+"""Agents that start at the same moment have joined by then: some round trips. A lone one loses
+three quarters of it."""
+
 
 @dataclass(slots=True)
 class OriginThrottle:
@@ -99,6 +103,8 @@ class ConnectionController:
         self._sampled_bytes = 0
         # Until the first effect can be seen the limit follows the demand.
         self.is_fresh = True
+        # When the first lease of all was granted.
+        self._began_at = math.inf
         self._settled_at = 0.0
         self._probe: tuple[int, float] | None = None
         self._probe_at = 0.0
@@ -114,11 +120,12 @@ class ConnectionController:
         """G; infinite when no NIC is known."""
         if demand.nic_bytes_per_s <= 0:
             return math.inf
-        nics = min(
-            self._settings.goal_nics,
-            self._settings.goal_nics_per_agent * demand.incomplete_agents,
-        )
-        return nics * demand.nic_bytes_per_s
+        settings = self._settings
+        if demand.incomplete_agents == 1:
+            nics = settings.goal_nics_alone
+        else:
+            nics = settings.goal_nics_per_agent * demand.incomplete_agents
+        return min(nics, settings.goal_nics) * demand.nic_bytes_per_s
 
     def received(self, byte_count: int, *, now: float) -> None:
         """Origin bytes arrived somewhere."""
@@ -155,10 +162,13 @@ class ConnectionController:
         until = last_at if now - last_at < window_s / 2 else now
         return (self._sampled_bytes - first_bytes) / (until - first_at) if until > first_at else 0.0
 
-    def began(self, *, now: float) -> None:
-        """The first lease of all was granted."""
-        if self._settled_at == 0.0:
-            self._settle(now)
+    def began(self, *, now: float) -> bool:
+        """A lease was granted; True if it was the first of all."""
+        if self._began_at < math.inf:
+            return False
+        self._began_at = now
+        self._settle(now)
+        return True
 
     def throttled(self, *, now: float) -> None:
         """Halve the limit, once per round of answers."""
@@ -175,6 +185,20 @@ class ConnectionController:
         """Fit the limit to who is there, as long as nothing was measured."""
         if self.is_fresh:
             self.limit = self._start_limit(demand)
+
+    def leases_max(self, nic_bytes_per_s: float, now: float) -> float:
+        """How many leases one agent may hold: few in the first moments, while others are about to
+        join, then any number.
+
+        Without it the first of a fleet that boots together got all leases of the start, and the
+        origin gave one NIC for as long as they take.
+        """
+        if now >= self._began_at + JOINING_S:
+            return math.inf
+        if nic_bytes_per_s <= 0:
+            return self._settings.blind_first_leases
+        wanted = self._connections_for(self._settings.first_nic_share * nic_bytes_per_s)
+        return math.ceil(wanted / self.connections_per_chunk)
 
     def step(self, demand: Demand, *, is_throttled: bool, now: float) -> None:
         """Look at the rate and move the limit; call it every `step_s` while chunks are left."""
@@ -235,11 +259,15 @@ class ConnectionController:
                 * self.connections_per_chunk
             )
         else:
-            rate = self._leases.connection_bytes_per_s
-            transfer_s = self._chunk_bytes / (self.connections_per_chunk * rate)
-            busy_share = transfer_s / (transfer_s + self._leases.first_byte_s)
-            wanted = 1.1 * goal / rate / busy_share
+            wanted = self._connections_for(1.1 * goal)
         return min(max(math.ceil(wanted), self._limit_min), self._settings.connections_max)
+
+    def _connections_for(self, bytes_per_s: float) -> float:
+        """Connections that give this rate by what one of S3 gives."""
+        rate = self._leases.connection_bytes_per_s
+        transfer_s = self._chunk_bytes / (self.connections_per_chunk * rate)
+        busy_share = transfer_s / (transfer_s + self._leases.first_byte_s)
+        return bytes_per_s / rate / busy_share
 
     @property
     def _window_s(self) -> float:

@@ -17,6 +17,7 @@ lease when nobody else can take one; a lone node is never passed over.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from swarm.protocol.ids import ChunkIndex, LeaseId
@@ -124,12 +125,17 @@ class Incomplete:
         speed = member.speed
         return speed is not None and speed < settings.lagging_share * self._mean_speed
 
-    def pick_holder(self, chunk: ChunkIndex, now: float) -> Member | None:
-        """Who of a sample should read `chunk`; None if none of them may."""
+    def pick_holder(
+        self, chunk: ChunkIndex, leases_max: Callable[[float, float], float], now: float
+    ) -> Member | None:
+        """Who of a sample should read `chunk`; None if none of them may. `leases_max` says how many
+        leases an agent with a NIC of so many bytes/s may hold."""
         best: Member | None = None
         best_key: tuple[bool, float] | None = None
         for member in self.sample():
             if member.bits >> chunk & 1 or not self.may_hold(member, now):
+                continue
+            if len(member.leases) >= leases_max(member.peer.nic_bytes_per_s, now):
                 continue
             key = self._reluctance(member, now)
             if best_key is None or key < best_key:

@@ -13,7 +13,7 @@ from swarm.protocol.availability import Availability
 from swarm.protocol.chunk_set import pick_bit
 from swarm.protocol.ids import ChunkIndex, LeaseId, NodeId, VersionId
 from swarm.protocol.tracker_api import Lease, LeaseEnd, LeaseOutcome, LeaseProgress, Mode
-from tracker.policy.controller import ConnectionController, OriginThrottle
+from tracker.policy.controller import JOINING_S, ConnectionController, OriginThrottle
 from tracker.policy.handout import Handouts
 from tracker.policy.leases import LeaseBook, LiveLease
 from tracker.policy.members import Incomplete, Member
@@ -330,7 +330,7 @@ class VersionSwarm:
         while pool and skipped < _SKIPPED_MAX and self._may_start(now):
             chunk = pick_bit(pool, self._rng)
             pool &= ~(1 << chunk)
-            member = self._incomplete.pick_holder(chunk, now)
+            member = self._incomplete.pick_holder(chunk, self.controller.leases_max, now)
             if member is None:
                 skipped += 1
                 continue
@@ -352,7 +352,8 @@ class VersionSwarm:
         member.leases[lease] = entry
         member.peer.lease_count += 1
         self.throttle.started(connections, now=now)
-        self.controller.began(now=now)
+        if self.controller.began(now=now):
+            self._step_at = now + JOINING_S
         self._change((member.peer.node_id,))
 
     def _grant_around_unreachable(self, now: float) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tracker.policy.controller import ConnectionController, Demand, OriginThrottle
@@ -24,12 +26,13 @@ def test_a_range_takes_a_fifth_of_a_second(chunk_bytes: int, connections: int) -
 
 @pytest.mark.parametrize(
     ("agents", "nic", "low", "high"),
-    [(1000, GBIT_25, 145, 175), (4, GBIT_25, 145, 175), (1, GBIT_25, 52, 60)],
+    [(1000, GBIT_25, 145, 175), (4, GBIT_25, 145, 175), (1, GBIT_25, 95, 110)],
 )
 def test_the_start_follows_what_a_connection_gives(
     agents: int, nic: float, low: int, high: int
 ) -> None:
-    """3 NICs of 25 Gbit/s at 90 MB/s a connection, and the first byte's share of its time."""
+    """3 NICs of 25 Gbit/s, 2 for one alone, at 90 MB/s a connection, and the first byte's share of
+    its time."""
     subject = controller(64 * MIB)
     subject.follow(Demand(agents, nic))
     assert low <= subject.limit <= high
@@ -39,6 +42,18 @@ def test_a_small_fleet_starts_with_enough_leases_to_keep_the_origin_busy() -> No
     subject = controller(256 << 10)
     subject.follow(Demand(12, 8e6))
     assert subject.limit == 8
+
+
+@pytest.mark.parametrize(("nic", "leases"), [(GBIT_25, 3), (4 * GBIT_25, 12), (8e6, 1), (0.0, 2)])
+def test_in_the_first_moments_one_agent_gets_leases_for_a_quarter_of_its_nic(
+    nic: float, leases: int
+) -> None:
+    """A lease of 64 MiB gives 360 MB/s on four connections, for 186 of 251 ms."""
+    subject = controller(64 * MIB)
+    assert subject.began(now=7.0)
+    assert not subject.began(now=7.01)
+    assert subject.leases_max(nic, 7.04) == leases
+    assert subject.leases_max(nic, 7.05) == math.inf
 
 
 def run(

@@ -6,6 +6,7 @@ import pytest
 
 from swarm.protocol.tracker_api import Lease, LeaseOutcome, Mode
 from tests.support.tracker_fleet import CHUNK_BYTES, VERSION, FakeAgent, Fleet, bits_of_picture
+from tracker.policy.settings import TrackerSettings
 
 
 def leases_of(*agents: FakeAgent) -> list[tuple[FakeAgent, Lease]]:
@@ -30,6 +31,23 @@ def test_leases_start_at_twice_the_slots_of_an_agent() -> None:
     fleet = Fleet(chunks=100)
     a = fleet.joined("a")
     assert len(a.leases) == 8
+
+
+def test_the_first_of_many_does_not_get_all_leases_of_the_start() -> None:
+    """Those who join a moment later get theirs at once; what nobody came for goes to whom is there
+    fifty milliseconds after the first."""
+    fleet = Fleet(chunks=100, settings=TrackerSettings())
+    a = fleet.joined("a")
+    assert len(a.leases) == 2
+    others = [fleet.joined(name) for name in ("b", "c")]
+    assert [len(agent.leases) for agent in others] == [2, 2]
+    fleet.at(0.05)
+    agents = [a, *others]
+    for agent in agents:
+        agent.listen()
+    assert len(leases_of(*agents)) == 8
+    assert max(len(agent.leases) for agent in agents) == 3
+    fleet.check()
 
 
 def test_without_a_nic_one_lease_starts_for_each_incomplete_agent() -> None:
