@@ -9,11 +9,15 @@ from pathlib import Path
 
 import click
 
-from simulations.commands.options import settings_option
+from simulations.cluster import Cluster
+from simulations.commands.options import plot_option, settings_option
 from simulations.cost import cost_document, cost_lines, cost_of
+from simulations.figure import check_plot
+from simulations.plot_run import plot_run
 from simulations.progress import tell_progress
 from simulations.report import document, lines
 from simulations.scenario_file import read_scenario
+from simulations.series import Recorder
 from simulations.trial import commit_of_code, repeat_command, simulate
 
 
@@ -21,14 +25,30 @@ from simulations.trial import commit_of_code, repeat_command, simulate
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--seed", type=click.IntRange(min=0), help="Chance; instead of the file's.")
 @settings_option
+@plot_option
 @click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
-def run(file: Path, seed: int | None, settings: tuple[str, ...], as_json: bool) -> None:
+def run(
+    file: Path,
+    seed: int | None,
+    settings: tuple[str, ...],
+    plot: Path | None,
+    as_json: bool,
+) -> None:
     """Simulate the scenario FILE until every node has the version."""
+    if plot is not None:
+        check_plot(plot)
     read = read_scenario(file, settings)
     chosen = read.seed if seed is None else seed
     command = repeat_command(str(file), chosen, settings)
     begun = time.monotonic()
-    outcome = simulate(read.scenario, chosen, command, watch=tell_progress)
+    recorders: list[Recorder] = []
+
+    def watch(cluster: Cluster) -> None:
+        tell_progress(cluster)
+        if plot is not None:
+            recorders.append(Recorder(cluster))
+
+    outcome = simulate(read.scenario, chosen, command, watch=watch)
     cost = cost_of(read.scenario, outcome, read.prices)
     told = document(read.scenario, chosen, outcome)
     told |= {
@@ -44,3 +64,5 @@ def run(file: Path, seed: int | None, settings: tuple[str, ...], as_json: bool) 
         for line in (*lines(read.scenario, outcome), *cost_lines(cost)):
             click.echo(line)
         click.echo(f"simulated in {told['wall_s']} s, {told['peak_rss_mb']} MB", err=True)
+    if plot is not None:
+        plot_run(plot, file.stem, read.scenario, outcome, recorders[0].finish())
