@@ -14,6 +14,7 @@ from typing import NoReturn
 
 import click
 
+from simulations.commands.plan import plan
 from simulations.commands.run import run
 from simulations.commands.sweep import sweep
 from swarm.errors import SwarmError, UsageError
@@ -26,6 +27,7 @@ def cli() -> None:
 
 cli.add_command(run)
 cli.add_command(sweep)
+cli.add_command(plan)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -103,6 +103,13 @@ class Purse:
             raise self._table.fail(key, f"is missing, and its default is not in {currency}")
         return currency
 
+    @property
+    def foreign_defaults(self) -> list[str]:
+        """Keys that were left to a default in another currency than the other prices."""
+        if self._currency in ("", Prices().currency):
+            return []
+        return [self._table.path_of(key) for key in self._defaulted]
+
     def price(self, key: str, parse: Callable[[str], Price], default: float, example: str) -> float:
         if not self._table.has(key):
             self._defaulted.append(key)

@@ -35,6 +35,7 @@ def document(scenario: Scenario, seed: int, outcome: Outcome) -> dict[str, objec
         "p50_s": percentile(seconds, 0.5),
         "p99_s": percentile(seconds, 0.99),
         "last_s": percentile(seconds, 1.0),
+        "node_s": sum(seconds),
         "groups": [_group(group) for group in outcome.groups],
         "newcomers": len(outcome.newcomer_ratios),
         "newcomer_p99_ratio": percentile(outcome.newcomer_ratios, 0.99)

@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from simulations.alternatives import Alternatives
+from simulations.alternatives_file import read_alternatives
 from simulations.faults import (
     Corrupt,
     Crash,
@@ -52,6 +54,7 @@ class ScenarioFile:
     scenario: Scenario
     seed: int
     prices: Prices
+    alternatives: Alternatives
 
 
 def read_scenario(path: Path, settings: tuple[str, ...] = ()) -> ScenarioFile:
@@ -88,12 +91,13 @@ def parse_scenario(document: Document) -> ScenarioFile:
     cost = _cost(root.table("hashing"))
     faults = tuple(_fault(table, groups) for table in root.tables("faults"))
     prices = read_prices(root.table("prices"))
+    alternatives = read_alternatives(root.table("alternatives"), prices)
     root.end()
     scenario = Scenario(
         version, groups, links, origin, tracker, cost, faults, limit_bounds=limit_bounds, mode=mode
     )
     _check(root, scenario)
-    return ScenarioFile(scenario, seed, prices)
+    return ScenarioFile(scenario, seed, prices, alternatives)
 
 
 def _version(table: Table) -> VersionShape:

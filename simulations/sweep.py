@@ -105,7 +105,7 @@ def lay_out(file: Path, settings: tuple[str, ...], axes: tuple[Axis, ...], seed_
         read = _read(text, str(file), settings, varied)
         seeds = seeds or tuple(range(read.seed, read.seed + seed_count))
         for seed in seeds:
-            command = repeat_command(str(file), seed, (*settings, *varied))
+            command = repeat_command("run", str(file), seed, (*settings, *varied))
             cells.append(Cell(read.scenario, seed, read.prices, command))
     return Grid(axes, seeds, points, tuple(cells))
 

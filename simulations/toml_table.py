@@ -95,9 +95,13 @@ class Table:
 
     def fail(self, key: str, what: str, hint: str = "") -> UsageError:
         """An error about a key, or with "" about the table."""
-        path = ".".join(part for part in (self._path, key) if part)
+        path = self.path_of(key)
         where = self._document.where(path)
         return UsageError(f"{where}: {what}", object_name=path, hint=hint)
+
+    def path_of(self, key: str) -> str:
+        """Dotted, from the file's root."""
+        return ".".join(part for part in (self._path, key) if part)
 
     def end(self) -> None:
         for key in self._entries:
@@ -115,19 +119,16 @@ class Table:
         entries = self._take(key, {})
         if not isinstance(entries, dict):
             raise self.fail(key, "is no table", f"write [{key}]")
-        return Table(self._document, self._join(key), cast("dict[str, object]", entries))
+        return Table(self._document, self.path_of(key), cast("dict[str, object]", entries))
 
     def tables(self, key: str) -> list[Table]:
         entries = self._take(key, [])
         if not isinstance(entries, list) or not all(isinstance(item, dict) for item in entries):
             raise self.fail(key, "is no list of tables", f"write [[{key}]]")
         return [
-            Table(self._document, self._join(f"{key}.{index}"), item)
+            Table(self._document, self.path_of(f"{key}.{index}"), item)
             for index, item in enumerate(entries)
         ]
-
-    def _join(self, key: str) -> str:
-        return f"{self._path}.{key}" if self._path else key
 
     # -- values
 

@@ -57,10 +57,10 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def repeat_command(file: str, seed: int, settings: Sequence[str]) -> str:
-    """What a shell has to be told to see that run again."""
+def repeat_command(verb: str, file: str, seed: int, settings: Sequence[str]) -> str:
+    """What a shell has to be told to see that again."""
     words = [f"--set={setting}" for setting in settings]
-    return shlex.join(["swarm-sim", "run", file, f"--seed={seed}", *words])
+    return shlex.join(["swarm-sim", verb, file, f"--seed={seed}", *words])
 
 
 def commit_of_code() -> str:

@@ -39,7 +39,7 @@ def run(
         check_plot(plot)
     read = read_scenario(file, settings)
     chosen = read.seed if seed is None else seed
-    command = repeat_command(str(file), chosen, settings)
+    command = repeat_command("run", str(file), chosen, settings)
     begun = time.monotonic()
     recorders: list[Recorder] = []
 

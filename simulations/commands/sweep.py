@@ -8,12 +8,16 @@ from pathlib import Path
 
 import click
 
-from simulations.cells import Gathered, Pool, gather
-from simulations.commands.options import plot_option, scheduler_option, settings_option
+from simulations.cells import Gathered, gather
+from simulations.commands.options import (
+    plot_option,
+    pool_of,
+    scheduler_option,
+    settings_option,
+    workers_option,
+)
 from simulations.cost import money
-from simulations.dask_pool import dask_pool
 from simulations.figure import check_plot
-from simulations.local_pool import core_count, local_pool
 from simulations.plot_sweep import plot_sweep
 from simulations.sweep import (
     Failure,
@@ -30,7 +34,6 @@ from simulations.trial import commit_of_code
 from swarm.units import format_duration
 
 SEEDS_MAX = 1000
-WORKERS_MAX = 1024
 
 
 @click.command()
@@ -44,10 +47,7 @@ WORKERS_MAX = 1024
     "--seeds", "seed_count", type=click.IntRange(1, SEEDS_MAX), default=1, show_default=True,
     help="Runs of each point, with consecutive seeds.",
 )  # fmt: skip
-@click.option(
-    "--workers", "worker_count", type=click.IntRange(1, WORKERS_MAX),
-    help="Runs at once on this machine; by default one for each core.",
-)  # fmt: skip
+@workers_option
 @scheduler_option
 @plot_option
 @click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
@@ -72,7 +72,7 @@ def sweep(
         check_plot(plot)
     grid = lay_out(file, settings, tuple(parse_axis(text) for text in varied), seed_count)
     began = time.monotonic()
-    pool, place = _pool(scheduler, worker_count or core_count())
+    pool, place = pool_of(scheduler, worker_count)
     click.echo(f"{len(grid.cells)} runs on {place}", err=True)
     gathered = gather(grid.cells, pool)
     points = point_results(grid, gathered)
@@ -96,12 +96,6 @@ def sweep(
         context.exit(130)
     if failed:
         context.exit(1)
-
-
-def _pool(scheduler: str | None, worker_count: int) -> tuple[Pool, str]:
-    if scheduler is not None:
-        return dask_pool(scheduler), f"the Dask cluster at {scheduler}"
-    return local_pool(worker_count), f"{worker_count} processes"
 
 
 def _document(
