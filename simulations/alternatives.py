@@ -32,7 +32,7 @@ from simulations.cost import Cost, Usage
 from simulations.prices import MONTH_S, Prices
 from simulations.scenario import NodeGroup, Scenario
 
-FILE_SYSTEM_BYTES = 9.6 * 2**40
+FILE_SYSTEM_BYTES = 96 * 2**40 // 10
 PART_BYTES = 8 * 2**20
 """What usual clients ask for with one request (the AWS command line's default)."""
 

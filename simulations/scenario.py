@@ -20,6 +20,9 @@ NODE_RTT_S = 0.0005
 """Between machines of one zone of a cloud; across zones, and to services, a millisecond."""
 ZONE_RTT_S = 0.001
 SERVICE_RTT_S = 0.001
+LATENCY_ALLOWANCE_S = 10.0
+"""On top of the limit of a run: first bytes, round trips and timers, which the bound leaves out and
+which are all that a megabyte waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,4 +204,5 @@ class Scenario:
     def limit_s(self) -> float:
         started_s = max(group.starts_at_s + group.starts_within_s for group in self.groups)
         ends_s = max((fault.ends_at_s for fault in self.faults), default=0.0)
-        return max(started_s, ends_s) + self.limit_bounds * self.slowest_bound_s
+        limit_s = LATENCY_ALLOWANCE_S + self.limit_bounds * self.slowest_bound_s
+        return max(started_s, ends_s) + limit_s
