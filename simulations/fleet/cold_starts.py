@@ -1,0 +1,81 @@
+"""How long nodes that start together wait for their version: asked of the swarm's simulator.
+
+`ColdStarts.load_times(n)` is the scenario run with `n` nodes in its first group, all else as the
+file says, the very policies of production deciding. Sizes 1, 2, 4, 8, … are simulated, once each;
+between two of them times are interpolated over log2(n), node by node in the order of finishing,
+because time over the bound grows with the number of doublings.
+
+**Scaled down.** The bytes are those of the file, the chunks are made larger so that there are at
+most `CHUNKS_MAX`. The time over the bound is a number of chunk times (the pipeline's filling), so
+larger chunks overstate it: what comes out is late by up to a few per cent of the bound and never
+early. `tests/simulations/fleet/test_cold_starts.py` measures both errors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from simulations.checks import Checks
+from simulations.cluster import Cluster
+from simulations.scenario import Scenario, VersionShape
+
+CHUNKS_MAX = 200
+"""See the module's docstring: at 64 nodes a run takes a second or two."""
+NODES_MAX = 4096
+"""The largest swarm that is simulated for a fleet; more nodes at once are given its times."""
+
+
+class ColdStarts:
+    """Times for any number of nodes, simulated when first asked for."""
+
+    def __init__(self, scenario: Scenario, seed: int, *, chunks_max: int = CHUNKS_MAX) -> None:
+        shape = scenario.version
+        chunk_bytes = max(shape.chunk_bytes, math.ceil(shape.total_bytes / chunks_max))
+        self._scenario = replace(scenario, version=VersionShape(shape.total_bytes, chunk_bytes))
+        self._seed = seed
+        self._simulated: dict[int, tuple[float, ...]] = {}
+        self._asked: dict[int, tuple[float, ...]] = {}
+
+    def load_times(self, count: int) -> Sequence[float]:
+        """Seconds from a node's start to its last chunk, of `count` nodes at once, ascending."""
+        if count not in self._asked:
+            self._asked[count] = self._interpolate(min(count, NODES_MAX))
+        return self._asked[count]
+
+    @property
+    def simulated(self) -> dict[int, tuple[float, ...]]:
+        """By number of nodes; for a report."""
+        return dict(sorted(self._simulated.items()))
+
+    def _interpolate(self, count: int) -> tuple[float, ...]:
+        below = 1 << (count.bit_length() - 1)
+        low = self.simulate(below)
+        if below == count:
+            return low
+        high = self.simulate(below * 2)
+        part = math.log2(count / below)
+        places = [(place + 0.5) / count for place in range(count)]
+        return tuple(
+            (1 - part) * low[int(share * len(low))] + part * high[int(share * len(high))]
+            for share in places
+        )
+
+    def simulate(self, count: int) -> tuple[float, ...]:
+        """One run of exactly so many nodes."""
+        if count not in self._simulated:
+            first, *others = self._scenario.groups
+            groups = (replace(first, count=count), *others)
+            cluster = Cluster(
+                replace(self._scenario, groups=groups), self._seed, checks=Checks(is_sparse=True)
+            )
+            cluster.run()
+            cluster.require_finished()
+            took = sorted(
+                driver.done_at - driver.started_at
+                for driver in cluster.world.drivers.values()
+                if driver.group == groups[0] and driver.done_at < math.inf
+            )
+            self._simulated[count] = tuple(took)
+        return self._simulated[count]

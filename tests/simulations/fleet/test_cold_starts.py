@@ -1,0 +1,53 @@
+"""Cold starts come from the swarm's simulator; the errors of scaling it down are measured here."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulations.fleet.cold_starts import ColdStarts
+from simulations.scenario import NodeGroup, OriginShape, Scenario, VersionShape
+
+# 16 GB at 10 Gbit/s; the origin feeds two nodes.
+SWARM = Scenario(
+    VersionShape(16 * 10**9, 10**8),
+    (NodeGroup(1, 1.25e9, 1.25e9),),
+    origin=OriginShape(2.5e9, connection_bytes_per_s=90e6, first_byte_s_min=0.03),
+)
+
+
+def test_more_nodes_at_once_take_longer_but_far_less_than_one_after_the_other() -> None:
+    cold = ColdStarts(SWARM, 1, chunks_max=100)
+    one, sixteen = cold.load_times(1)[-1], cold.load_times(16)[-1]
+    assert 12.8 <= one < 14.5
+    assert one < sixteen < 1.3 * one
+    assert len(cold.load_times(16)) == 16
+
+
+def test_between_two_simulated_sizes_times_are_within_three_per_cent() -> None:
+    cold = ColdStarts(SWARM, 1, chunks_max=100)
+    for count in (3, 6, 12):
+        asked = cold.load_times(count)
+        exact = ColdStarts(SWARM, 1, chunks_max=100).simulate(count)
+        assert len(asked) == count
+        assert asked[-1] == pytest.approx(exact[-1], rel=0.03)
+        assert asked[count // 2] == pytest.approx(exact[count // 2], rel=0.03)
+    assert sorted(cold.simulated) == [2, 4, 8, 16]
+
+
+def test_larger_chunks_are_late_by_little_and_never_early() -> None:
+    """160 chunks are the file's; with 40 the pipeline takes longer to fill."""
+    fine = ColdStarts(SWARM, 1).load_times(8)[-1]
+    coarse = ColdStarts(SWARM, 1, chunks_max=40).load_times(8)[-1]
+    assert fine <= coarse <= 1.3 * fine
+
+
+def test_other_groups_stay_as_they_are() -> None:
+    """Two running nodes that hold everything: nobody waits for a slow origin."""
+    seeded = Scenario(
+        SWARM.version,
+        (*SWARM.groups, NodeGroup(2, 1.25e9, 1.25e9, name="running", held_share=1.0)),
+        origin=OriginShape(1e8),
+    )
+    assert ColdStarts(seeded, 1, chunks_max=100).load_times(2)[-1] < 20
+    alone = Scenario(SWARM.version, SWARM.groups, origin=OriginShape(1e8))
+    assert ColdStarts(alone, 1, chunks_max=100).load_times(2)[-1] > 150
