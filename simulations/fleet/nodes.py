@@ -59,7 +59,7 @@ class ColdStart:
 
 
 class Nodes:
-    """All nodes of a fleet, which orders and gives back; `on_ready` tells of an engine that runs."""
+    """All nodes of a fleet, which orders and gives back; `on_ready` tells of a running engine."""
 
     def __init__(
         self,
