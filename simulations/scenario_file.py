@@ -92,6 +92,8 @@ def parse_scenario(document: Document) -> ScenarioFile:
     faults = tuple(_fault(table, groups) for table in root.tables("faults"))
     prices = read_prices(root.table("prices"))
     alternatives = read_alternatives(root.table("alternatives"), prices)
+    # Of the serving fleet around the swarm; simulations.fleet reads it.
+    root.table("fleet")
     root.end()
     scenario = Scenario(
         version, groups, links, origin, tracker, cost, faults, limit_bounds=limit_bounds, mode=mode

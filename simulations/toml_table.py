@@ -169,6 +169,18 @@ class Table:
             raise self.fail(key, f"is {value}, not between {least} and {COUNT_MAX}")
         return value
 
+    def counts(self, key: str) -> tuple[int, ...]:
+        """A list of whole numbers above zero, none of them twice."""
+        values = self._take(key, None)
+        if (
+            not isinstance(values, list)
+            or not values
+            or not all(type(v) is int and 0 < v <= COUNT_MAX for v in values)
+            or len(set(values)) < len(values)
+        ):
+            raise self.fail(key, "is not a list of different whole numbers", "write [8, 16]")
+        return tuple(values)
+
     def number(self, key: str, default: float | None = None) -> float:
         """A factor or a number without a unit, above zero."""
         value = self._take(key, default)
@@ -218,6 +230,21 @@ class Table:
                 raise self.fail(key, "is missing", f'write {key} = "{example}"')
             return default
         return self._parsed(key, self._entries[key], parse, example)
+
+    def quantities(
+        self,
+        key: str,
+        default: tuple[float, ...] | None,
+        parse: Callable[[str], float],
+        example: str,
+    ) -> tuple[float, ...]:
+        """A list of texts with units."""
+        values = self._take(key, default)
+        if key not in self._entries and default is not None:
+            return default
+        if not isinstance(values, list) or not values:
+            raise self.fail(key, "is not a list", f'write ["{example}"]')
+        return tuple(self._parsed(key, value, parse, example) for value in values)
 
     def _parsed(
         self, key: str, value: object, parse: Callable[[str], float], example: str

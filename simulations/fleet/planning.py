@@ -2,11 +2,10 @@
 
 1. One replica alone tells what it carries (`capacity`), from which each signal's thresholds follow:
    a share of its requests in flight, of its rate, of the promised time to the first token.
-2. Every signal runs at every threshold without warm capacity. Of each signal the threshold that
-   keeps the objective most cheaply goes on, or the one that misses least.
+2. Every signal runs at every threshold without warm capacity.
 3. What does not keep the objective is given warm nodes, and instead a floor of running replicas:
-   the fewest of each that do. More of either never hurts in the model but for chance, so the fewest
-   are found by doubling and halving.
+   the fewest of each that do, found by doubling and halving. A signal that needs neither is run
+   with one warm node for comparison.
 4. The cheapest that keeps the objective wins. It is tried with other steps of scaling out, and the
    recommendation is challenged: more traffic, slower cold starts, no swarm.
 
@@ -27,7 +26,9 @@ from simulations.fleet.slo import Metric, Slo
 
 ALONE_FACTOR = 4.0
 """Where no time to the first token is promised: so many times that of a request that is alone."""
-STEPS = (1, 2, 4, 8, 16)
+STEPS = (1, 2, 4, 8)
+VAIN_SHARE = 0.99
+"""Of the misses left after doubling what was added: it changed nothing."""
 
 Progress = Callable[[str], None]
 
@@ -113,10 +114,7 @@ class _Planner:
         plan = self._plan
         if not plan.capacity.per_s:
             return plan
-        bests: list[Row] = []
-        for signal in self._case.signals:
-            plain = min((self._try(signal, share) for share in self._case.shares), key=_rank)
-            bests.append(min(self._with_capacity(plain), key=_rank))
+        bests = [self._best_of(signal) for signal in self._case.signals]
         plan.best = self._best_step(min(bests, key=_rank))
         others = [row for row in bests if row.policy.signal is not plan.best.policy.signal]
         plan.runner_up = min(others, key=_rank, default=None)
@@ -154,11 +152,19 @@ class _Planner:
         lead_s = setup.boot_s + setup.load_times(1)[-1] + setup.engine_s
         return self._case.forecast.schedule(self._plan.capacity.per_s * share, lead_s)
 
+    def _best_of(self, signal: Signal) -> Row:
+        """At any threshold, with as much capacity as it takes."""
+        rows: list[Row] = []
+        for share in self._case.shares:
+            plain = self._try(signal, share)
+            rows += [plain] if plain.outcome.is_met else self._with_capacity(plain)
+        best = min(rows, key=_rank)
+        if not best.policy.warm and best.outcome.is_met:
+            self._of(replace(best.policy, warm=1), best.share)
+        return best
+
     def _with_capacity(self, plain: Row) -> list[Row]:
-        """With the fewest warm nodes and with the lowest floor that keep the objective; if none are
-        needed, with one warm node, for comparison."""
-        if plain.outcome.is_met:
-            return [plain, self._of(replace(plain.policy, warm=1), plain.share)]
+        """With the fewest warm nodes and with the lowest floor that keep the objective."""
         rows = [plain]
 
         def with_warm(count: int) -> Row:
@@ -241,20 +247,25 @@ def _rank(row: Row) -> tuple[bool, float, float]:
 
 
 def _fewest(build: Callable[[int], Row], most: int) -> list[Row]:
-    """The rows tried on the way to the fewest that keep the objective, by doubling and halving."""
+    """The rows tried on the way to the fewest that keep the objective, by doubling and halving.
+
+    Where twice as many miss just as much, more are no help and no more are tried.
+    """
     rows: list[Row] = []
     low, high = 0, 1
     while True:
-        rows.append(build(high))
-        if rows[-1].outcome.is_met or high >= most:
+        row = build(high)
+        is_vain = bool(rows) and row.outcome.miss_share >= rows[-1].outcome.miss_share * VAIN_SHARE
+        rows.append(row)
+        if row.outcome.is_met or high >= most or is_vain:
             break
         low, high = high, min(high * 2, most)
-    while rows[-1].outcome.is_met and high - low > 1:
+    is_kept = row.outcome.is_met
+    while is_kept and high - low > 1:
         middle = (low + high) // 2
-        row = build(middle)
-        if row.outcome.is_met:
+        rows.append(build(middle))
+        if rows[-1].outcome.is_met:
             high = middle
         else:
             low = middle
-        rows.insert(-1, row) if not row.outcome.is_met else rows.append(row)
     return rows
