@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from simulations.fleet.fleet import CacheRule, Spot
 from simulations.fleet.grid import BackEnd
+from simulations.fleet.planning import SIGNALS
 from simulations.fleet.requests import REQUEST_COUNT_MAX, TOKENS_MAX
 from simulations.fleet.scaling import Signal
 from simulations.fleet.serving import CacheLink, DoesNotFit, Engine, Hardware, Model, Serving
@@ -239,7 +240,7 @@ def _spot(table: Table) -> Spot:
 
 
 def _scaling(table: Table) -> ScalingKeys:
-    known = tuple(signal.value for signal in Signal)
+    known = tuple(signal.value for signal in SIGNALS)
     names = table.texts("signals", known)
     for name in names:
         if name not in known:

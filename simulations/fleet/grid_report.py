@@ -75,7 +75,7 @@ def grid_lines(
     told = [
         f"one replica; {case.prompt_tokens} tokens in, {case.output_tokens} out; {case.slo}",
         "full: batches never short; kept: the highest rate of Poisson arrivals within the",
-        f"objective, with the latencies there. Money: {currency} per million requests at the kept rate.",
+        f"objective, with the latencies there. Money: {currency} per million requests there.",
     ]
     for back_end in back_ends:
         told += ["", *_back_end_lines(case, back_end, cells)]
@@ -162,7 +162,7 @@ def _shape_lines(
     if shape is None:
         return told
     serving = serving_of(case, back_end, 1)
-    low, high = prompt_bounds(shape, serving)
+    low, high = prompt_bounds(shape, serving, observed)
     told += [
         f"they mean {shape.fixed_s * 1e3:.1f} ms a batch, {shape.request_s * 1e3:.2f} ms a request "
         f"and {shape.prompt_s * 1e3:.2f} ms more if none of it is found.",
@@ -194,7 +194,7 @@ def _shape_document(
     if shape is None:
         return None
     serving = serving_of(case, back_ends[0], 1)
-    low, high = prompt_bounds(shape, serving)
+    low, high = prompt_bounds(shape, serving, observed)
     found = [alternative(shape, serving, n) for n in _lengths(low, high, case.prompt_tokens)]
     return {
         "fixed_s": shape.fixed_s,

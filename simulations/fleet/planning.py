@@ -4,8 +4,8 @@
    a share of its requests in flight, of its rate, of the promised time to the first token.
 2. Every signal runs at every threshold without warm capacity.
 3. What does not keep the objective is given warm nodes, and instead a floor of running replicas:
-   the fewest of each that do, found by doubling and halving. A signal that needs neither is run
-   with one warm node for comparison.
+   the fewest of each that do, found by doubling and halving, unless that has become dearer than
+   what keeps it already. A signal that needs neither is run with one warm node for comparison.
 4. The cheapest that keeps the objective wins. It is tried with other steps of scaling out, and the
    recommendation is challenged: more traffic, slower cold starts, no swarm.
 
@@ -14,6 +14,7 @@ A rule like that can only find what it tries; the table shows all that was tried
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,6 +27,8 @@ from simulations.fleet.slo import Metric, Slo
 
 ALONE_FACTOR = 4.0
 """Where no time to the first token is promised: so many times that of a request that is alone."""
+SIGNALS = (Signal.QUEUE, Signal.LATENCY, Signal.SCHEDULE, Signal.UTILISATION)
+"""In the order in which they are tried: what is cheap early saves the search for what is dear."""
 STEPS = (1, 2, 4, 8)
 VAIN_SHARE = 0.99
 """Of the misses left after doubling what was added: it changed nothing."""
@@ -43,7 +46,7 @@ class Case:
     prices: FleetPrices
     # For schedules, and for how many replicas there are at the start.
     forecast: Forecast
-    signals: tuple[Signal, ...] = tuple(Signal)
+    signals: tuple[Signal, ...] = SIGNALS
     # Thresholds, as shares of what a replica carries or of what is promised.
     shares: tuple[float, ...] = (0.6, 0.8)
     floor: int = 1
@@ -174,8 +177,14 @@ class _Planner:
             return self._of(replace(plain.policy, floor=self._case.floor + count), plain.share)
 
         for build in (with_warm, with_floor):
-            rows += _fewest(build, self._case.warm_max)
+            rows += _fewest(build, self._case.warm_max, self._cheapest)
         return rows
+
+    @property
+    def _cheapest(self) -> float:
+        """What keeps the objective at least cost so far."""
+        kept = [row.outcome.cost for row in self._run.values() if row.outcome.is_met]
+        return min(kept, default=math.inf)
 
     def _best_step(self, row: Row) -> Row:
         if row.policy.signal is Signal.SCHEDULE:
@@ -214,7 +223,11 @@ class _Planner:
                 policy = replace(best.policy, warm=best.policy.warm + count)
                 return Row(policy, best.share, self._simulate(policy, setup, requests))
 
-            kept = [row for row in _fewest(with_warm, self._case.warm_max) if row.outcome.is_met]
+            kept = [
+                row
+                for row in _fewest(with_warm, self._case.warm_max, math.inf)
+                if row.outcome.is_met
+            ]
             warm = min((row.policy.warm for row in kept), default=None)
         self._plan.challenges.append(Challenge(what, outcome, warm))
 
@@ -246,10 +259,11 @@ def _rank(row: Row) -> tuple[bool, float, float]:
     return row.rank
 
 
-def _fewest(build: Callable[[int], Row], most: int) -> list[Row]:
+def _fewest(build: Callable[[int], Row], most: int, dearest: float) -> list[Row]:
     """The rows tried on the way to the fewest that keep the objective, by doubling and halving.
 
-    Where twice as many miss just as much, more are no help and no more are tried.
+    Where twice as many miss just as much, more are no help; what costs more than `dearest` is not
+    wanted. Then no more are tried.
     """
     rows: list[Row] = []
     low, high = 0, 1
@@ -257,7 +271,7 @@ def _fewest(build: Callable[[int], Row], most: int) -> list[Row]:
         row = build(high)
         is_vain = bool(rows) and row.outcome.miss_share >= rows[-1].outcome.miss_share * VAIN_SHARE
         rows.append(row)
-        if row.outcome.is_met or high >= most or is_vain:
+        if row.outcome.is_met or high >= most or is_vain or row.outcome.cost > dearest:
             break
         low, high = high, min(high * 2, most)
     is_kept = row.outcome.is_met

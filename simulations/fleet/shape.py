@@ -96,10 +96,18 @@ def _solve(rows: list[tuple[float, float, float, float]]) -> tuple[float, float,
     )
 
 
-def prompt_bounds(shape: Shape, serving: Serving) -> tuple[float, float]:
-    """The shortest prompt (nothing is read from a cache) and the longest (no time is left for
-    handling a request) that give the shape."""
-    return shape.prompt_s / serving.token_s, (shape.prompt_s + shape.request_s) / serving.token_s
+def prompt_bounds(
+    shape: Shape, serving: Serving, points: Sequence[Observed]
+) -> tuple[float, float]:
+    """The shortest prompt and the longest that give the shape.
+
+    With shorter ones there is nothing left to read from a cache, or the smallest batch takes no
+    longer than reading the weights and the formula does not hold; with longer ones no time is left
+    for handling a request.
+    """
+    fewest = min(point.batch * (1 - point.hit_rate) for point in points)
+    low = max(shape.prompt_s, serving.weights_s / fewest) / serving.token_s
+    return low, (shape.prompt_s + shape.request_s) / serving.token_s
 
 
 def alternative(shape: Shape, serving: Serving, prompt_tokens: int) -> Alternative | None:
