@@ -59,10 +59,15 @@ class ScenarioFile:
 
 def read_scenario(path: Path, settings: tuple[str, ...] = ()) -> ScenarioFile:
     """Read a file and apply ``KEY=VALUE`` settings over it; raises UsageError."""
+    return parse_scenario(read_document(path, settings))
+
+
+def read_document(path: Path, settings: tuple[str, ...] = ()) -> Document:
+    """The file with its settings, not yet understood; raises UsageError."""
     document = Document(read_text(path), str(path))
     for setting in settings:
         document.change(setting)
-    return parse_scenario(document)
+    return document
 
 
 def read_text(path: Path) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from simulations.cells import gather
+from simulations.commands.fleet_plan import plan_fleet
 from simulations.commands.options import (
     plot_option,
     pool_of,
@@ -20,8 +21,9 @@ from simulations.figure import check_plot
 from simulations.plan import Planner
 from simulations.plan_report import plan_document, plan_lines
 from simulations.plot_plan import plot_plan
-from simulations.scenario_file import read_scenario
+from simulations.scenario_file import parse_scenario, read_document
 from simulations.trial import commit_of_code, repeat_command
+from swarm.errors import UsageError
 
 
 @click.command()
@@ -30,6 +32,16 @@ from simulations.trial import commit_of_code, repeat_command
 @settings_option
 @workers_option
 @scheduler_option
+@click.option(
+    "--slo", "objective", metavar="TEXT",
+    help="Plan for serving: 'ttft p99 < 2 s, misses < 1 %'. Instead of the file's.",
+)  # fmt: skip
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Requests to serve, as CSV or JSON lines. Instead of the file's traffic.",
+)
 @plot_option
 @click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
 def plan(
@@ -38,14 +50,29 @@ def plan(
     settings: tuple[str, ...],
     worker_count: int | None,
     scheduler: str | None,
+    objective: str | None,
+    trace: Path | None,
     plot: Path | None,
     as_json: bool,
 ) -> None:
     """Plan for the fleet of the scenario FILE: time, egress and cost with the swarm and without,
-    from how many nodes on it pays, and which assumption moves the answer most."""
+    from how many nodes on it pays, and which assumption moves the answer most.
+
+    A FILE with a [fleet] table is planned for serving its traffic instead: how many replicas, how
+    many warm nodes, which scaling signal and threshold; or the grid that it asks for.
+    """
     if plot is not None:
         check_plot(plot)
-    read = read_scenario(file, settings)
+    document = read_document(file, settings)
+    if document.table().has("fleet"):
+        plan_fleet(
+            document, seed=seed, objective=objective, trace=trace, plot=plot, as_json=as_json
+        )
+        return
+    if objective is not None or trace is not None:
+        hint = "docs/CAPACITY.md shows its keys; simulations/scenarios/fleet_day.toml is one"
+        raise UsageError(f"{file} has no [fleet] table to plan an objective for", hint=hint)
+    read = parse_scenario(document)
     chosen = read.seed if seed is None else seed
     planner = Planner(read, chosen, repeat_command("plan", str(file), chosen, settings))
     began = time.monotonic()
