@@ -7,6 +7,7 @@ ornament is a light grid.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 INSTALL = "pip install 'weightswarm[plot]'"
 LOG_FROM_FACTOR = 20
 """An axis that spans more is logarithmic."""
+DECADES_WITH_STEPS = 2.5
+LABELS_MAX = 30
 ENDINGS = (".png", ".svg")
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Of Okabe and Ito: told apart by colour-blind readers, and in print."""
@@ -79,7 +82,8 @@ def legend(panel: Axes) -> None:
 
 
 def plain_log(panel: Axes, side: Literal["x", "y"]) -> None:
-    """A logarithmic axis with 0.1, 1, 10, 100 written out."""
+    """A logarithmic axis with 0.1, 1, 10, 100 written out, and 2 and 5 between them where there is
+    room. Call it when everything is drawn."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     if side == "x":
@@ -87,7 +91,10 @@ def plain_log(panel: Axes, side: Literal["x", "y"]) -> None:
     else:
         panel.set_yscale("log")
     axis = panel.xaxis if side == "x" else panel.yaxis
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    low, high = panel.get_xlim() if side == "x" else panel.get_ylim()
+    decades = math.log10(high / low) if low > 0 else 1.0
+    subs = (1.0, 2.0, 5.0) if decades <= DECADES_WITH_STEPS else (1.0,)
+    axis.set_major_locator(LogLocator(subs=subs, numticks=LABELS_MAX))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_formatter(NullFormatter())
 

@@ -59,11 +59,6 @@ def plot_sweep(path: Path, name: str, grid: Grid, points: Sequence[PointResult])
     lines = _lines(grid, points, places)
     figure, (ratio, time, egress) = new_figure(f"{name}: {axis.key}", 1, 3)
     x = f"{axis.key} [{unit}]" if unit else axis.key
-    for panel in (ratio, time, egress):
-        if unit is None:
-            panel.set_xticks(places, axis.values, rotation=20)
-        elif span_factor(places) >= LOG_FROM_FACTOR:
-            plain_log(panel, "x")
     if len(lines) == 1:
         _draw(ratio, lines[0], "last_ratio", "the last node", 1)
         _draw(ratio, lines[0], "p99_ratio", "99 % of the nodes", 2)
@@ -96,6 +91,11 @@ def plot_sweep(path: Path, name: str, grid: Grid, points: Sequence[PointResult])
     egress.set_ylim(bottom=0)
     label(egress, "Origin egress", x, "bytes sent / size of the version [copies]")
     legend(egress)
+    for panel in (ratio, time, egress):
+        if unit is None:
+            panel.set_xticks(places, axis.values, rotation=20)
+        elif span_factor(places) >= LOG_FROM_FACTOR:
+            plain_log(panel, "x")
     save(figure, path)
 
 
