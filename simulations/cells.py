@@ -9,11 +9,13 @@ whose process dies, is a result too: the others go on.
 from __future__ import annotations
 
 import hashlib
+import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import FrameType
 
 from simulations.cost import cost_document, cost_of
 from simulations.prices import Prices
@@ -61,7 +63,8 @@ class Gathered:
     """Results in the order of the cells; None where it was interrupted before."""
 
     results: tuple[CellResult | None, ...]
-    is_interrupted: bool = False
+    # What a command ends with that was interrupted: 130 (SIGINT), 143 (SIGTERM); 0: it was not.
+    interrupted_code: int = 0
 
 
 def run_cell(cell: Cell) -> CellResult:
@@ -77,20 +80,41 @@ def run_cell(cell: Cell) -> CellResult:
 
 
 def gather(cells: Sequence[Cell], pool: Pool) -> Gathered:
-    """Run all, with progress on stderr. An interrupt (Ctrl-C) ends it with what is done."""
+    """Run all, with progress on stderr. Ctrl-C and SIGTERM end it with what is done."""
     results: list[CellResult | None] = [None] * len(cells)
     progress = CellProgress([cell.weight for cell in cells])
     try:
-        with pool(cells) as landing:
+        with _terminating(), pool(cells) as landing:
             for landed in landing:
                 if landed is not None:
                     index, result = landed
                     results[index] = _checked(result)
                     progress.landed(index)
                 progress.tell()
+    except Terminated:
+        return Gathered(tuple(results), 128 + signal.SIGTERM)
     except KeyboardInterrupt:
-        return Gathered(tuple(results), is_interrupted=True)
+        return Gathered(tuple(results), 128 + signal.SIGINT)
     return Gathered(tuple(results))
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: ends what runs as Ctrl-C does, for a batch system sends this one."""
+
+
+@contextmanager
+def _terminating() -> Iterator[None]:
+    """Without it nobody would end the processes of the cells."""
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _checked(result: CellResult) -> CellResult:

@@ -61,7 +61,8 @@ def plot_sweep(path: Path, name: str, grid: Grid, points: Sequence[PointResult])
     x = f"{axis.key} [{unit}]" if unit else axis.key
     if len(lines) == 1:
         _draw(ratio, lines[0], "last_ratio", "the last node", 1)
-        _draw(ratio, lines[0], "p99_ratio", "99 % of the nodes", 2)
+        if lines[0].means("p99_ratio") != lines[0].means("last_ratio"):
+            _draw(ratio, lines[0], "p99_ratio", "99 % of the nodes", 2)
         _draw(ratio, lines[0], "p50_ratio", "half of the nodes", 0)
     else:
         for place, line in enumerate(lines):

@@ -44,7 +44,9 @@ from swarm.errors import UsageError
 )
 @plot_option
 @click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
+@click.pass_context
 def plan(
+    context: click.Context,
     file: Path,
     seed: int | None,
     settings: tuple[str, ...],
@@ -80,8 +82,8 @@ def plan(
     pool, place = pool_of(scheduler, worker_count)
     click.echo(f"{len(cells)} runs on {place}", err=True)
     gathered = gather(cells, pool)
-    if gathered.is_interrupted:
-        raise KeyboardInterrupt
+    if gathered.interrupted_code:
+        context.exit(gathered.interrupted_code)
     found = planner.plan([result for result in gathered.results if result is not None])
     if as_json:
         told = {"scenario": file.stem, "commit": commit_of_code(), **plan_document(found)}

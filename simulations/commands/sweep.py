@@ -66,7 +66,7 @@ def sweep(
     """Simulate the scenario FILE at every combination of the values that are varied.
 
     Runs that fail do not stop the others; they are listed at the end, with 1 as the exit code.
-    Ctrl-C prints what is done and ends with 130.
+    Ctrl-C prints what is done and ends with 130, SIGTERM with 143.
     """
     if plot is not None:
         check_plot(plot)
@@ -90,10 +90,10 @@ def sweep(
         click.echo(f"  repeat with: {failure.command}", err=True)
     if plot is not None and any(point.runs for point in points):
         plot_sweep(plot, file.stem, grid, points)
-    if gathered.is_interrupted:
+    if gathered.interrupted_code:
         done = sum(result is not None for result in gathered.results)
         click.echo(f"interrupted: {done} of {len(grid.cells)} runs are done", err=True)
-        context.exit(130)
+        context.exit(gathered.interrupted_code)
     if failed:
         context.exit(1)
 
@@ -110,7 +110,7 @@ def _document(
         "commit": commit_of_code(),
         "vary": {axis.key: list(axis.values) for axis in grid.axes},
         "seeds": list(grid.seeds),
-        "is_interrupted": gathered.is_interrupted,
+        "is_interrupted": bool(gathered.interrupted_code),
         "points": [
             {
                 "settings": grid.settings(point.values),

@@ -188,7 +188,7 @@ def test_an_interrupt_leaves_what_is_done() -> None:
             yield _then_interrupt(landing)
 
     gathered = gather(cells, interrupted)
-    assert gathered.is_interrupted
+    assert gathered.interrupted_code == 130
     assert gathered.results == (run_cell(cells[0]), None, None, None, None)
 
 
@@ -199,8 +199,9 @@ def _then_interrupt(landing: Iterator[Landed | None]) -> Iterator[Landed | None]
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_ctrl_c_ends_with_130_and_prints_what_is_done() -> None:
-    """The signal goes to the whole group, as a terminal sends it."""
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_sweep_prints_what_is_done(number: signal.Signals, code: int) -> None:
+    """Ctrl-C goes to the whole group, as a terminal sends it; SIGTERM to the command alone."""
     words = ["--vary=version.chunks=20,20000", "--set=nodes.0.count=6", "--workers=1", "--json"]
     process = subprocess.Popen(
         [sys.executable, "-m", "simulations", "sweep", str(SMALL), *words],
@@ -215,9 +216,12 @@ def test_ctrl_c_ends_with_130_and_prints_what_is_done() -> None:
     assert first == "2 runs on 1 processes\n"
     with pytest.raises(subprocess.TimeoutExpired):
         process.communicate(timeout=1.5)
-    os.killpg(process.pid, signal.SIGINT)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
     out, err = process.communicate(timeout=20)
-    assert process.returncode == 130, err
+    assert process.returncode == code, err
     told = json.loads(out)
     assert told["is_interrupted"]
     assert [len(point["runs"]) for point in told["points"]] == [0, 0]
