@@ -34,8 +34,8 @@ SMALL_WORK = 20_000
 SMALL_NODES_LEAST = 8
 LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Sizes that are simulated to find where the swarm begins to pay, as far as they are small."""
-SCAN_FACTOR, SCAN_LEAST = 4, 1000
-"""Looked for up to so many times the fleet, and this number of nodes."""
+SCAN_FACTOR, SCAN_LEAST, SCAN_MOST = 4, 1000, 20_000
+"""Looked for up to so many times the fleet, within these numbers of nodes, or up to the fleet."""
 MARGIN = 0.02
 """Better by less is not better: the seeds differ by as much."""
 
@@ -118,7 +118,7 @@ class Planner:
             if _is_usable(result)
         )
         curve = SwarmCurve(scenario, (*ladder, swarm))
-        looked_up_to = max(SCAN_FACTOR * count, SCAN_LEAST)
+        looked_up_to = max(count, SCAN_LEAST, min(SCAN_FACTOR * count, SCAN_MOST))
         alternatives = tuple(
             (estimate, _break_even(curve, make, looked_up_to))
             for make in self.makers()

@@ -51,6 +51,11 @@ def test_the_object_holds_what_a_planner_asks_for() -> None:
     assert result["transfers"] == 800
     assert result["origin_copies"] == 1.0
     assert result["bottleneck"] == "receiver NIC"
+    cost = result["cost"]
+    assert cost["currency"] == "USD"
+    parts = ("idle_gpus", "origin_requests", "origin_egress", "cross_zone")
+    assert cost["total"] == sum(cost[part] for part in parts) > 0
+    assert cost["idle_gpu_s"] == 8 * result["node_s"]
 
 
 def test_people_get_lines_and_are_told_when_the_swarm_does_not_pay() -> None:
