@@ -4,8 +4,9 @@
    a share of its requests in flight, of its rate, of the promised time to the first token.
 2. Every signal runs at every threshold without warm capacity.
 3. What does not keep the objective is given warm nodes, and instead a floor of running replicas:
-   the fewest of each that do, found by doubling and halving, unless that has become dearer than
-   what keeps it already. A signal that needs neither is run with one warm node for comparison.
+   the fewest of each that do, found by doubling and halving, as long as their standing by alone is
+   not a quarter dearer than what keeps it already. A signal that needs neither is run with one warm
+   node for comparison.
 4. The cheapest that keeps the objective wins. It is tried with other steps of scaling out, and the
    recommendation is challenged: more traffic, slower cold starts, no swarm.
 
@@ -30,6 +31,10 @@ ALONE_FACTOR = 4.0
 SIGNALS = (Signal.QUEUE, Signal.LATENCY, Signal.SCHEDULE, Signal.UTILISATION)
 """In the order in which they are tried: what is cheap early saves the search for what is dear."""
 STEPS = (1, 2, 4, 8)
+WORTH_TELLING = 1.25
+"""Times the cheapest: what is within it may be the runner-up."""
+CHALLENGE_MORE = 4
+"""Warm nodes more than twice the recommendation are another plan, not a correction of this one."""
 VAIN_SHARE = 0.99
 """Of the misses left after doubling what was added: it changed nothing."""
 
@@ -80,8 +85,9 @@ class Challenge:
 
     what: str
     outcome: Outcome
-    # Warm nodes that keep the objective then; None: not within the limit.
+    # Warm nodes that keep the objective then; None: not as many as `warm_tried`.
     warm: int | None
+    warm_tried: int
 
 
 @dataclass(slots=True)
@@ -177,8 +183,17 @@ class _Planner:
             return self._of(replace(plain.policy, floor=self._case.floor + count), plain.share)
 
         for build in (with_warm, with_floor):
-            rows += _fewest(build, self._case.warm_max, self._cheapest)
+            rows += _fewest(build, self._affordable(is_warm=build is with_warm))
         return rows
+
+    def _affordable(self, *, is_warm: bool) -> int:
+        """So many nodes more, standing by all the time, cost no more than `WORTH_TELLING` of what
+        keeps the objective already; never more than `warm_max`."""
+        case = self._case
+        span_s = case.requests[-1].arrival_s
+        left = WORTH_TELLING * self._cheapest - case.floor * case.prices.per_node_s * span_s
+        each = (case.prices.per_warm_node_s if is_warm else case.prices.per_node_s) * span_s
+        return case.warm_max if left >= case.warm_max * each else max(int(left / each), 0)
 
     @property
     def _cheapest(self) -> float:
@@ -217,19 +232,24 @@ class _Planner:
         self._progress(what)
         outcome = self._simulate(best.policy, setup, requests)
         warm: int | None = best.policy.warm
+        tried = best.policy.warm
         if not outcome.is_met:
 
             def with_warm(count: int) -> Row:
                 policy = replace(best.policy, warm=best.policy.warm + count)
                 return Row(policy, best.share, self._simulate(policy, setup, requests))
 
-            kept = [
-                row
-                for row in _fewest(with_warm, self._case.warm_max, math.inf)
-                if row.outcome.is_met
-            ]
+            rows = _fewest(with_warm, self._challenge_max)
+            kept = [row for row in rows if row.outcome.is_met]
+            tried = max(row.policy.warm for row in rows)
             warm = min((row.policy.warm for row in kept), default=None)
-        self._plan.challenges.append(Challenge(what, outcome, warm))
+        self._plan.challenges.append(Challenge(what, outcome, warm, tried))
+
+    @property
+    def _challenge_max(self) -> int:
+        """Warm nodes to add against another assumption: as many again, and a few."""
+        assert self._plan.best is not None
+        return min(self._plan.best.policy.warm + CHALLENGE_MORE, self._case.warm_max)
 
     # -- runs
 
@@ -259,19 +279,20 @@ def _rank(row: Row) -> tuple[bool, float, float]:
     return row.rank
 
 
-def _fewest(build: Callable[[int], Row], most: int, dearest: float) -> list[Row]:
+def _fewest(build: Callable[[int], Row], most: int) -> list[Row]:
     """The rows tried on the way to the fewest that keep the objective, by doubling and halving.
 
-    Where twice as many miss just as much, more are no help; what costs more than `dearest` is not
-    wanted. Then no more are tried.
+    Where twice as many miss just as much, more are no help and no more are tried.
     """
     rows: list[Row] = []
+    if most < 1:
+        return rows
     low, high = 0, 1
     while True:
         row = build(high)
         is_vain = bool(rows) and row.outcome.miss_share >= rows[-1].outcome.miss_share * VAIN_SHARE
         rows.append(row)
-        if row.outcome.is_met or high >= most or is_vain or row.outcome.cost > dearest:
+        if row.outcome.is_met or high >= most or is_vain:
             break
         low, high = high, min(high * 2, most)
     is_kept = row.outcome.is_met

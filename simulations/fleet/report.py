@@ -236,7 +236,8 @@ def _challenge_words(challenge: Challenge) -> str:
     if outcome.is_met:
         return f"still kept, {outcome.miss_share:.2%} miss"
     if challenge.warm is None:
-        return f"{outcome.miss_share:.2%} would miss, and warm nodes alone do not help"
+        many = f"with {challenge.warm_tried} warm nodes it is still broken"
+        return f"{outcome.miss_share:.2%} would miss, and {many}"
     return f"{outcome.miss_share:.2%} would miss; {challenge.warm} warm nodes would keep it"
 
 

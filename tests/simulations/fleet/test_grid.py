@@ -104,8 +104,10 @@ def test_alternatives_give_the_rates_they_stand_for(read: FleetFile, case: GridC
 
 @pytest.fixture(scope="module")
 def few(read: FleetFile, case: GridCase) -> dict[tuple[str, int, float], Cell]:
-    small = replace(case, batches=(8, 64), hit_rates=(0.6, 0.9))
-    return {(c.back_end, c.batch, c.hit_rate): c for c in cells(small, read.back_ends)}
+    large = replace(case, batches=(64,), hit_rates=(0.6, 0.9))
+    small = replace(case, batches=(8,), hit_rates=(0.6,))
+    found = [*cells(large, read.back_ends), *cells(small, read.back_ends[:1])]
+    return {(cell.back_end, cell.batch, cell.hit_rate): cell for cell in found}
 
 
 def test_the_kept_rate_is_below_the_full_one_and_keeps_the_objective(
