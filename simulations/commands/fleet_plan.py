@@ -88,7 +88,7 @@ def _plan(
         raise UsageError(f"{document.name}: there is no traffic to plan for", hint=hint)
     if not requests:
         raise UsageError(f"{document.where('fleet.traffic')}: not one request came of it")
-    cold = ColdStarts(read.swarm.scenario, seed)
+    cold = ColdStarts(read.swarm.scenario, seed, file=document.name)
     plan = make_plan(_case(read, slo, seed, cold, requests, forecast), _no_swarm(read), _Progress())
     if plot is not None:
         from simulations.fleet.plot_fleet import plot_fleet

@@ -67,6 +67,8 @@ def plan(
         check_plot(plot)
     document = read_document(file, settings)
     if document.table().has("fleet"):
+        if scheduler is not None or worker_count is not None:
+            raise UsageError("a serving fleet is planned in one process", hint="no --workers here")
         plan_fleet(
             document, seed=seed, objective=objective, trace=trace, plot=plot, as_json=as_json
         )

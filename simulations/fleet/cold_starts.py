@@ -17,9 +17,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simulations.checks import Checks
-from simulations.cluster import Cluster
 from simulations.scenario import Scenario, VersionShape
+from simulations.trial import repeat_command, simulate
 
 CHUNKS_MAX = 200
 """See the module's docstring: at 64 nodes a run takes a second or two."""
@@ -30,11 +29,14 @@ NODES_MAX = 4096
 class ColdStarts:
     """Times for any number of nodes, simulated when first asked for."""
 
-    def __init__(self, scenario: Scenario, seed: int, *, chunks_max: int = CHUNKS_MAX) -> None:
+    def __init__(
+        self, scenario: Scenario, seed: int, *, file: str = "FILE", chunks_max: int = CHUNKS_MAX
+    ) -> None:
         shape = scenario.version
         chunk_bytes = max(shape.chunk_bytes, math.ceil(shape.total_bytes / chunks_max))
         self._scenario = replace(scenario, version=VersionShape(shape.total_bytes, chunk_bytes))
         self._seed = seed
+        self._file = file
         self._simulated: dict[int, tuple[float, ...]] = {}
         self._asked: dict[int, tuple[float, ...]] = {}
 
@@ -63,19 +65,13 @@ class ColdStarts:
         )
 
     def simulate(self, count: int) -> tuple[float, ...]:
-        """One run of exactly so many nodes."""
+        """One run of exactly so many nodes; raises FailedRun."""
         if count not in self._simulated:
             first, *others = self._scenario.groups
             groups = (replace(first, count=count), *others)
-            cluster = Cluster(
-                replace(self._scenario, groups=groups), self._seed, checks=Checks(is_sparse=True)
-            )
-            cluster.run()
-            cluster.require_finished()
-            took = sorted(
-                driver.done_at - driver.started_at
-                for driver in cluster.world.drivers.values()
-                if driver.group == groups[0] and driver.done_at < math.inf
-            )
-            self._simulated[count] = tuple(took)
+            settings = (f"nodes.0.count={count}",)
+            command = repeat_command("run", self._file, self._seed, settings)
+            outcome = simulate(replace(self._scenario, groups=groups), self._seed, command)
+            mine = next(group for group in outcome.groups if group.name == first.name)
+            self._simulated[count] = tuple(ratio * mine.bound_s for ratio in mine.ratios)
         return self._simulated[count]

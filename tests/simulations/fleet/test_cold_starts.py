@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from simulations.fleet.cold_starts import ColdStarts
 from simulations.scenario import NodeGroup, OriginShape, Scenario, VersionShape
+from simulations.trial import FailedRun
 
 # 16 GB at 10 Gbit/s; the origin feeds two nodes.
 SWARM = Scenario(
@@ -32,6 +35,14 @@ def test_between_two_simulated_sizes_times_are_within_three_per_cent() -> None:
         assert asked[-1] == pytest.approx(exact[-1], rel=0.03)
         assert asked[count // 2] == pytest.approx(exact[count // 2], rel=0.03)
     assert sorted(cold.simulated) == [2, 4, 8, 16]
+
+
+def test_a_swarm_that_cannot_finish_says_how_to_see_it() -> None:
+    """A tenth of the nodes' time: nobody is done by then."""
+    short = replace(SWARM, limit_bounds=0.1)
+    with pytest.raises(FailedRun) as raised:
+        ColdStarts(short, 7, file="day.toml", chunks_max=50).load_times(2)
+    assert "swarm-sim run day.toml --seed=7 --set=nodes.0.count=2" in raised.value.hint
 
 
 def test_larger_chunks_are_late_by_little_and_never_early() -> None:

@@ -30,8 +30,8 @@ def swarm_sim(*words: str, hash_seed: str = "0") -> subprocess.CompletedProcess[
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
-    """Forty minutes: a request every four seconds, for ten of them two a second."""
-    times = [4.0 * place for place in range(600)] + [600 + 0.5 * place for place in range(1200)]
+    """Forty minutes: a request every six seconds, for five of them two a second more."""
+    times = [6.0 * place for place in range(400)] + [600 + 0.5 * place for place in range(600)]
     lines = [f"{time_s},1500,100" for time_s in sorted(times)]
     path = tmp_path / "crowd.csv"
     path.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *lines]) + "\n")
@@ -51,7 +51,7 @@ def test_a_plan_for_a_trace_is_one_object_whatever_order_sets_have(trace: Path) 
         told.append(json.dumps(result))
     assert told[0] == told[1]
     assert result["objective"] == "ttft p99 < 2 s, misses < 2 %"
-    assert result["requests"] == 1800
+    assert result["requests"] == 1000
     best = result["recommendation"]
     assert best["is_met"] is True
     assert best["warm"] + best["floor"] > 1
@@ -79,6 +79,7 @@ def test_a_grid_is_told_to_people_with_what_observed_rates_mean() -> None:
         (("--slo", "fast"), "not an objective: 'fast'"),
         (("--slo", "ttft p99 < 2"), "'2' has no unit"),
         (("--trace", "none.csv"), "cannot read none.csv"),
+        (("--workers", "2"), "planned in one process"),
         (("--plot", "plan.pdf"), "a plot is .png or .svg"),
     ],
 )

@@ -26,14 +26,14 @@ SERVING = Serving(
     Engine(sequences_max=8),
 )
 TRAFFIC = Traffic(
-    36_000.0, 0.15, Lengths(200, 0.3), Lengths(100, 0.3), bursts=(Burst(9000.0, 1500.0, 30.0),)
+    24_000.0, 0.15, Lengths(200, 0.3), Lengths(100, 0.3), bursts=(Burst(9000.0, 1500.0, 30.0),)
 )
 CASE = Case(
     Setup(SERVING, 60.0, 20.0, lambda count: [60.0] * count),
     draw_requests(TRAFFIC, 1),
     parse_slo("ttft p95 < 3 s, misses < 3 %"),
     FleetPrices(per_node_s=0.001, per_warm_node_s=0.0002),
-    Forecast(3600.0, (0.15,) * 10),
+    Forecast(3600.0, (0.15,) * 7),
     shares=(0.7,),
     warm_max=8,
     replicas_max=20,
