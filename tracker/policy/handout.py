@@ -6,6 +6,10 @@ degree becomes K. An agent whose edges fell below K/2 (its neighbours died, or i
 given more. Nobody takes more than 3K edges, and the newest join with the least, so places for
 newcomers are always left.
 
+**Racks.** An agent whose rack is known is given all its rack mates (up to 40), and of others what
+is missing to K/2, two at least: mates fetch from each other, and what a rack lacks comes in through
+the few links to others (`swarm.policy.racks`).
+
 The joiner dials; the other end learns of the edge when it is dialled. So a boot of thousands of
 agents tells each of them once, and not once for each joiner.
 
@@ -28,6 +32,8 @@ class Place:
 
     node_id: NodeId
     zone: str
+    # Zone and rack; None: no rack is known.
+    rack: tuple[str, str] | None
     # Both directions; a dict for its order.
     edges: dict[NodeId, None] = field(default_factory=dict)
     # The edges that this agent is told to open.
@@ -46,6 +52,8 @@ class Handouts:
         self._places: dict[NodeId, Place] = {}
         self._everyone: list[Place] = []
         self._zones: dict[str, list[Place]] = {}
+        # Racks of different zones may have the same name. Dicts for their order.
+        self._racks: dict[tuple[str, str], dict[NodeId, Place]] = {}
 
     def told(self, node_id: NodeId) -> tuple[NodeId, ...]:
         """Whom this agent shall connect to."""
@@ -57,9 +65,11 @@ class Handouts:
     def degree(self, node_id: NodeId) -> int:
         return len(self._places[node_id].edges)
 
-    def join(self, node_id: NodeId, zone: str) -> list[NodeId]:
-        """Give a joiner its place; agents with too few edges get some too."""
-        place = Place(node_id, zone, index=len(self._everyone))
+    def join(self, node_id: NodeId, zone: str, rack: str = "") -> list[NodeId]:
+        """Give a joiner its place; an empty `rack` is an unknown one."""
+        place = Place(node_id, zone, (zone, rack) if rack else None, index=len(self._everyone))
+        if place.rack is not None:
+            self._racks.setdefault(place.rack, {})[node_id] = place
         self._places[node_id] = place
         self._everyone.append(place)
         zone_members = self._zones.setdefault(zone, [])
@@ -76,6 +86,11 @@ class Handouts:
         _remove_at(zone_members, place.zone_index, "zone_index")
         if not zone_members:
             del self._zones[place.zone]
+        if place.rack is not None:
+            mates = self._racks[place.rack]
+            del mates[node_id]
+            if not mates:
+                del self._racks[place.rack]
         changed = []
         for neighbour_id in place.edges:
             neighbour = self._places[neighbour_id]
@@ -112,15 +127,33 @@ class Handouts:
                 and other.node_id != avoid
             ]
         else:
-            chosen = self._choose(place, self._settings.neighbours // 2 - len(place.edges), avoid)
+            chosen = self._choose_mates(place, avoid)
+            mates = self._racks.get(place.rack, {}) if place.rack is not None else {}
+            mate_count = sum(other in mates for other in place.edges)
+            near_count = mate_count + len(chosen)
+            wanted = max(self._settings.neighbours // 2 - near_count, self._settings.outside_rack)
+            chosen += self._choose(place, wanted - (len(place.edges) - mate_count), avoid)
         for other in chosen:
             place.edges[other.node_id] = None
             place.told[other.node_id] = None
             other.edges[node_id] = None
         return bool(chosen)
 
+    def _choose_mates(self, place: Place, avoid: NodeId | None) -> list[Place]:
+        """All agents of its rack, as far as there is room."""
+        if place.rack is None:
+            return []
+        mates = self._racks[place.rack]
+        room = self._settings.mates_max - sum(other in mates for other in place.edges)
+        ready = [
+            mate
+            for mate in mates.values()
+            if mate is not place and mate.node_id not in place.edges and mate.node_id != avoid
+        ]
+        return ready[: max(room, 0)]
+
     def _choose(self, place: Place, wanted: int, avoid: NodeId | None) -> list[Place]:
-        """Random agents with room, most of them in the agent's own zone."""
+        """Random agents with room that are no rack mates, most of them in the agent's own zone."""
         if wanted <= 0:
             return []
         chosen: dict[NodeId, Place] = {}
@@ -137,8 +170,18 @@ class Handouts:
         return list(chosen.values())
 
     def _has_room(self, other: Place, place: Place) -> bool:
-        limit = self._settings.degree_factor * self._settings.neighbours
-        return other is not place and other.node_id not in place.edges and len(other.edges) < limit
+        settings = self._settings
+        limit = settings.degree_factor * settings.neighbours
+        is_mate = other.rack is not None and other.rack == place.rack
+        is_new = other is not place and other.node_id not in place.edges and not is_mate
+        return is_new and self._outside_count(other) < limit
+
+    def _outside_count(self, place: Place) -> int:
+        """Edges that leave the agent's rack."""
+        if place.rack is None:
+            return len(place.edges)
+        mates = self._racks[place.rack]
+        return sum(other not in mates for other in place.edges)
 
 
 def _drop_edge(place: Place, node_id: NodeId) -> bool:

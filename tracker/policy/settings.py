@@ -49,6 +49,11 @@ class HandoutSettings:
     # Part of a handout that lies in the agent's own zone. The rest keeps zones connected: without
     # it a chunk held in one zone would be out of reach, and out of the lease pool, for all others.
     own_zone_share: float = 0.75
+    # Rack mates that an agent is told of, beside its other edges, and agents outside its rack at
+    # least. As many edges
+    # again come in from outside, so that a rack of 16 has 64 of them.
+    mates_max: int = 40
+    outside_rack: int = 2
 
 
 @dataclass(frozen=True, slots=True)

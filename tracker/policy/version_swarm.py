@@ -79,7 +79,7 @@ class VersionSwarm:
         if not peer.is_reachable(now):
             return
         if not self.handouts.is_member(peer.node_id):
-            self._change(self.handouts.join(peer.node_id, peer.info.zone))
+            self._change(self.handouts.join(peer.node_id, peer.info.zone, peer.info.rack))
         if not member.is_counted:
             member.is_counted = True
             self.availability.add(member.bits)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from swarm.protocol.ids import NodeId
 from tests.support.tracker_fleet import Fleet
 from tracker.policy.handout import Handouts
@@ -82,6 +84,71 @@ def test_an_agent_that_cannot_reach_another_is_given_a_new_one() -> None:
         handouts.replace(node(150), useless)
     assert useless not in handouts.told(node(150))
     assert handouts.degree(node(150)) >= 7
+
+
+def racks(count: int, size: int, *, zones: int = 1) -> Handouts:
+    """Racks that come up one agent after the other in turn; as many of each name as zones."""
+    handouts = Handouts(HandoutSettings(), random.Random(3))
+    rack_count = count // size
+    for number in range(count):
+        rack = number % rack_count
+        handouts.join(node(number), f"z{rack % zones}", f"r{rack // zones}")
+    return handouts
+
+
+def edges(handouts: Handouts, number: int, count: int) -> list[int]:
+    """Whom an agent dials or is dialled by."""
+    dials = [int.from_bytes(other, "big") for other in handouts.told(node(number))]
+    return dials + [other for other in range(count) if node(number) in handouts.told(node(other))]
+
+
+@pytest.mark.parametrize(("size", "outside"), [(2, 14), (4, 10), (16, 4), (40, 4)])
+def test_an_agent_knows_its_whole_rack_and_some_others(size: int, outside: int) -> None:
+    count = 400
+    handouts = racks(count, size)
+    rack_count = count // size
+    strangers = 0
+    for number in range(count):
+        known = edges(handouts, number, count)
+        mates = [other for other in known if other % rack_count == number % rack_count]
+        assert len(set(mates)) == size - 1
+        assert len(known) - len(mates) >= 2
+        strangers += len(known) - len(mates)
+    # The first 33 know each other, whatever their rack.
+    assert outside <= strangers / count <= outside + 5
+    assert reached(handouts, count) == count
+
+
+def test_racks_of_two_zones_with_one_name_are_two() -> None:
+    handouts = racks(64, 16, zones=2)
+    known = edges(handouts, 63, 64)
+    assert {other for other in range(64) if other % 4 == 3} - {63} <= set(known)
+    assert not {other for other in range(36, 64) if other % 4 == 1} & set(known[:15])
+
+
+def test_a_large_rack_leaves_room_for_others() -> None:
+    handouts = racks(200, 100)
+    for number in range(33, 200):
+        told = [int.from_bytes(other, "big") for other in handouts.told(node(number))]
+        mates = [other for other in told if other % 2 == number % 2]
+        assert len(mates) <= 40
+        assert len(told) > len(mates)
+
+
+def test_a_rack_takes_no_places_of_others() -> None:
+    """Those that come when the first are a full mesh find a place with them."""
+    for size in (1, 16):
+        handouts = racks(64, size)
+        assert reached(handouts, 64) == 64
+
+
+def test_who_loses_its_rack_gets_others() -> None:
+    handouts = racks(400, 16)
+    last = 307
+    for number in range(last % 25, 400, 25):
+        if number != last:
+            handouts.leave(node(number))
+    assert handouts.degree(node(last)) >= 8
 
 
 def test_dead_agents_are_handed_out_to_nobody() -> None:
