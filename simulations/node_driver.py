@@ -32,6 +32,7 @@ from swarm.policy.commands import (
     RequestChunk,
     SendBadChunk,
     SendBitfield,
+    SendClaim,
     SendHave,
     SendRetract,
     StartUpload,
@@ -41,6 +42,7 @@ from swarm.policy.events import (
     BitfieldReceived,
     ChunkDamaged,
     ChunksRetracted,
+    ClaimReceived,
     ConnectFailed,
     Event,
     HandoutReceived,
@@ -273,6 +275,8 @@ class NodeDriver:
                 self.tell(peer, BitfieldReceived(self.id, version, bits, load))
             case SendRetract(peer, version, bits):
                 self.tell(peer, ChunksRetracted(self.id, version, bits))
+            case SendClaim(peer, version, chunk):
+                self.tell(peer, ClaimReceived(self.id, version, chunk))
             case SendBadChunk(peer, version, chunk):
                 self.tell(peer, BadChunkReported(self.id, version, chunk))
             case ReportLease():

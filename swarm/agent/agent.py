@@ -319,6 +319,7 @@ class Agent:
                 | order.SendBitfield()
                 | order.SendHave()
                 | order.SendRetract()
+                | order.SendClaim()
                 | order.SendBadChunk()
                 | order.EndSession()
                 | order.StartUpload()

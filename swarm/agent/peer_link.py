@@ -21,6 +21,7 @@ from swarm.policy.events import (
     BadChunkReported,
     BitfieldReceived,
     ChunksRetracted,
+    ClaimReceived,
     Event,
     HavesReceived,
 )
@@ -31,6 +32,7 @@ from swarm.protocol.messages import (
     BadChunk,
     Bitfield,
     Bye,
+    Claim,
     Have,
     Message,
     PeerInfo,
@@ -195,6 +197,8 @@ class PeerLink:
             case Retract(version, chunks):
                 gone = chunk_bits(chunks) if chunks else (1 << self._version_chunks(version)) - 1
                 self._emit(ChunksRetracted(peer, version, gone))
+            case Claim(version, chunk):
+                self._emit(ClaimReceived(peer, version, chunk))
             case BadChunk(version, chunk):
                 self._emit(BadChunkReported(peer, version, chunk))
             case Peers(peers):
@@ -207,7 +211,7 @@ class PeerLink:
                 self.is_clean = True
                 raise LinkClosedError
             case _:
-                # Claims are for rack mates; frames of data links have no meaning here.
+                # Frames of data links have no meaning here.
                 pass
 
 

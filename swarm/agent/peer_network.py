@@ -37,6 +37,7 @@ from swarm.protocol.ids import Address, ChunkIndex, Identity, NodeId, VersionId
 from swarm.protocol.messages import (
     BadChunk,
     Bitfield,
+    Claim,
     DocumentKind,
     Have,
     Hello,
@@ -53,8 +54,8 @@ CLOSE_POLL_S = 0.02
 
 PeerCommand = (
     order.ConnectPeer | order.DisconnectPeer | order.SendBitfield | order.SendHave
-    | order.SendRetract | order.SendBadChunk | order.RequestChunk | order.EndSession
-    | order.CancelTransfer | order.StartUpload | order.RefuseRequest
+    | order.SendRetract | order.SendClaim | order.SendBadChunk | order.RequestChunk
+    | order.EndSession | order.CancelTransfer | order.StartUpload | order.RefuseRequest
 )  # fmt: skip
 """The commands that concern peers."""
 
@@ -232,6 +233,8 @@ class PeerNetwork:
             case order.SendRetract(node, version, bits):
                 for chunks in _chunk_lists(bits):
                     running.neighbours.send(node, Retract(version, chunks))
+            case order.SendClaim(node, version, chunk):
+                running.neighbours.send(node, Claim(version, chunk))
             case order.SendBadChunk(node, version, chunk):
                 running.neighbours.send(node, BadChunk(version, chunk))
             case _:

@@ -49,7 +49,11 @@ agent_options = together(
     ),
     setting("discover", "Look for a tracker on this network by mDNS."),
     setting("zone", "The failure and billing domain of this node.", default=""),
-    setting("rack", "The rack of this node, where racks share an uplink.", default=""),
+    setting(
+        "rack",
+        "The rack of this node, where racks share an uplink narrower than their NICs.",
+        default="",
+    ),
     setting(
         "nic-rate",
         "What this node's NIC can do; without it the agent learns it.",

@@ -60,6 +60,16 @@ class SendRetract:
 
 
 @dataclass(frozen=True, slots=True)
+class SendClaim:
+    """Tell a rack mate that we fetch a chunk from outside the rack, so that it need not.
+    Immediate."""
+
+    peer: NodeId
+    version: VersionId
+    chunk: ChunkIndex
+
+
+@dataclass(frozen=True, slots=True)
 class SendBadChunk:
     """Tell a peer that bytes it sent had the wrong digest. Immediate."""
 
@@ -174,7 +184,7 @@ class HashAgain:
 
 
 Command = (
-    ConnectPeer | DisconnectPeer | SendBitfield | SendHave | SendRetract | SendBadChunk |
-    RequestChunk | EndSession | FetchFromOrigin | CancelTransfer | StartUpload | RefuseRequest |
-    ReportLease | ReportUnreachable | HashAgain
+    ConnectPeer | DisconnectPeer | SendBitfield | SendHave | SendRetract | SendClaim |
+    SendBadChunk | RequestChunk | EndSession | FetchFromOrigin | CancelTransfer | StartUpload |
+    RefuseRequest | ReportLease | ReportUnreachable | HashAgain
 )  # fmt: skip

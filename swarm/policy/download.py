@@ -23,6 +23,8 @@ HAVE_INTERVAL_S = 0.05
 SHORT_HAVE_INTERVAL_S = 0.02
 """For versions of few chunks, where a late have is a larger part of the whole: twelve nodes and
 384 chunks end at 1.060 of the bound instead of 1.064 (simulated)."""
+RACK_HAVE_INTERVAL_S = 0.01
+"""In racks, where a late have is an import too many."""
 FEW_CHUNKS = 500
 COMMON_HOLDERS = 5
 LAZY_HAVE_INTERVAL_S = 0.2
@@ -69,6 +71,8 @@ class Download:
         self.missing = self.all_bits ^ self.held
         self.in_flight = 0
         self.availability = Availability()
+        # The rack mates among them.
+        self.near = Availability()
         self.mode = Mode.AUTO
         # Live leases → their chunk; `over` are those that ended here and that the tracker may
         # still name until it has heard.
@@ -81,8 +85,10 @@ class Download:
         self.progress_at = now
         self.supplied_at = now
         self.chunk_bytes = max(lengths, default=1)
+        self._is_in_rack = bool(settings.rack)
+        few_interval_s = SHORT_HAVE_INTERVAL_S if len(lengths) < FEW_CHUNKS else HAVE_INTERVAL_S
         self._interval_s = settings.have_interval_s or (
-            SHORT_HAVE_INTERVAL_S if len(lengths) < FEW_CHUNKS else HAVE_INTERVAL_S
+            RACK_HAVE_INTERVAL_S if settings.rack else few_interval_s
         )
         self._unannounced = 0
         self._announced_at = -math.inf
@@ -121,7 +127,8 @@ class Download:
         self.in_flight &= self.missing
         self._unannounced |= bit
         self.progress_at = now
-        is_common = self.availability.count(chunk) >= COMMON_HOLDERS
+        holders = self.near if self._is_in_rack else self.availability
+        is_common = holders.count(chunk) >= COMMON_HOLDERS
         interval_s = LAZY_HAVE_INTERVAL_S if is_common else self._interval_s
         self.announce_at = min(self.announce_at, max(self._announced_at + interval_s, now))
 

@@ -123,6 +123,15 @@ class ChunksRetracted:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimReceived:
+    """A neighbour fetches a chunk from outside for all of its rack."""
+
+    peer: NodeId
+    version: VersionId
+    chunk: ChunkIndex
+
+
+@dataclass(frozen=True, slots=True)
 class TransferNearEnd:
     """A peer transfer passed its pre-send point: now is the time to ask the same peer for the
     next chunk of the session."""
@@ -266,7 +275,7 @@ UploadEvent = (
 )  # fmt: skip
 PeerEvent = (
     HandoutReceived | PeerConnected | ConnectFailed | PeerLost | BitfieldReceived | HavesReceived
-    | ChunksRetracted
+    | ChunksRetracted | ClaimReceived
 )  # fmt: skip
 ControlEvent = (
     VersionAdded | VersionRemoved | LeasesReceived | ModeReceived | TrackerLost | TrackerRegained

@@ -44,7 +44,12 @@ class Gossip:
         if download.version not in link.announced:
             link.introduced[download.version] = download.held
         self._orders.append(
-            SendBitfield(link.info.node_id, download.version, download.held, self._uploads.load)
+            SendBitfield(
+                link.info.node_id,
+                download.version,
+                download.held,
+                self._uploads.load_for(link.info.node_id),
+            )
         )
 
     def version_added(self, download: Download) -> None:
@@ -82,7 +87,7 @@ class Gossip:
             return
         news = chunks ^ (chunks & theirs)
         if news:
-            load = self._uploads.load
+            load = self._uploads.load_for(link.info.node_id)
             self._orders.append(SendHave(link.info.node_id, download.version, news, load))
 
     def retracted(self, link: Neighbour, version: VersionId, chunks: int) -> None:

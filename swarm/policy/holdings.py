@@ -66,6 +66,8 @@ class Holdings:
         news = bits ^ (bits & theirs)
         if self._neighbourhood.announce(link, version, theirs | news):
             download.availability.add(news)
+            if link.is_mate:
+                download.near.add(news)
             return news
         return 0
 
@@ -78,6 +80,8 @@ class Holdings:
             download = self._downloads.get(version)
             if download is not None:
                 download.availability.remove(gone)
+                if link.is_mate:
+                    download.near.remove(gone)
 
     def forget(self, link: Neighbour, version: VersionId) -> None:
         """The neighbour takes no part in a version any more."""
@@ -96,6 +100,8 @@ class Holdings:
             if theirs is not None:
                 link.announced[download.version] = theirs & download.all_bits
                 download.availability.add(theirs & download.all_bits)
+                if link.is_mate:
+                    download.near.add(theirs & download.all_bits)
 
     def corrupt(self, link: Neighbour, download: Download, chunk: ChunkIndex, now: float) -> None:
         """A chunk from this neighbour had the wrong digest: tell it, believe it no more, and drop

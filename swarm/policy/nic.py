@@ -9,6 +9,7 @@ Idle time teaches nothing and is left out.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 GIGABIT_BYTES_PER_S = 125_000_000.0
@@ -20,6 +21,9 @@ WINDOW_COUNT = 20
 """Ten busy seconds: an origin brown-out of a few seconds does not shrink the NIC."""
 LEARNED_COUNT = 6
 """Three seconds of traffic; before that the first guess may be far too high."""
+
+STRIPES_MAX = 16
+"""Data links of one session; past it one would rather raise the flow cap."""
 
 
 class NicEstimate:
@@ -45,6 +49,14 @@ class NicEstimate:
             return self._given
         highest = max(self._rates, default=0.0)
         return max(highest, 1.0) if self.is_known else max(highest, self._initial)
+
+    def stripes(self, session_count: int, flow_cap_bytes_per_s: float) -> int:
+        """How many data links each of so many sessions takes where a flow is capped; 0: it is
+        not."""
+        if not flow_cap_bytes_per_s or not self.is_known:
+            return 1  # A guess of the NIC opened sixteen links for each session of a slow node.
+        rate = self.bytes_per_s / session_count
+        return min(max(math.ceil(rate / flow_cap_bytes_per_s), 1), STRIPES_MAX)
 
     def sample(self, bytes_in: int, bytes_out: int, *, is_busy: bool, now: float) -> None:
         """Take the running totals of bytes received and sent."""

@@ -21,12 +21,11 @@ from swarm.policy.commands import Command
 from swarm.policy.download import Download
 from swarm.policy.endings import Endings
 from swarm.policy.events import (
-    BadChunkReported,
     BitfieldReceived,
     ChunkDamaged,
-    ChunkRequested,
     ChunksRetracted,
     ChunkVerified,
+    ClaimReceived,
     ConnectFailed,
     ControlEvent,
     Event,
@@ -39,8 +38,6 @@ from swarm.policy.events import (
     PeerEvent,
     PeerLost,
     ProgressSampled,
-    RequestCancelled,
-    SessionClosed,
     TimerFired,
     TrackerLost,
     TrackerRegained,
@@ -48,7 +45,6 @@ from swarm.policy.events import (
     TransferFailed,
     TransferNearEnd,
     UploadEvent,
-    UploadFinished,
     VersionAdded,
     VersionRemoved,
 )  # fmt: skip
@@ -98,7 +94,7 @@ class Node:
             self._leases,
             self._origin,
         )
-        self._uploads = Uploads(settings.upload_queue_count, orders)
+        self._uploads = Uploads(settings.upload_queue_count, self._neighbourhood, orders)
         self._gossip = Gossip(self._downloads, self._neighbourhood, self._uploads, orders)
         self._story: deque[Step] = deque(maxlen=settings.story_count)
         self._retune()
@@ -113,7 +109,7 @@ class Node:
             elif isinstance(event, PeerEvent):
                 self._peer_event(event, now)
             elif isinstance(event, UploadEvent):
-                self._upload_event(event, now)
+                self._uploads.handle(event, self._downloads, now)
             else:
                 self._control_event(event, now)
         self._decide(now)
@@ -210,26 +206,6 @@ class Node:
         self._gossip.retract(download, event.chunk)
         self._wake(now)
 
-    # -- uploads
-
-    def _upload_event(self, event: UploadEvent, now: float) -> None:
-        match event:
-            case ChunkRequested():
-                download = self._downloads.get(event.version)
-                self._uploads.request(event, download.held if download else 0)
-            case UploadFinished():
-                self._uploads.finish((event.peer, event.session), event.sent_bytes)
-            case RequestCancelled():
-                self._uploads.cancel((event.peer, event.session), event.chunk)
-            case SessionClosed():
-                self._uploads.close((event.peer, event.session))
-            case BadChunkReported():
-                download = self._downloads.get(event.version)
-                if download is not None and download.held >> event.chunk & 1:
-                    self._uploads.doubt(event.peer, event.version, event.chunk, now)
-            case _:
-                assert_never(event)
-
     # -- peers
 
     def _peer_event(self, event: PeerEvent, now: float) -> None:
@@ -240,6 +216,9 @@ class Node:
                 self._bitfield_received(event, now)
             case ChunksRetracted():
                 self._chunks_retracted(event)
+            case ClaimReceived():
+                download = self._downloads.get(event.version)
+                self._requests.rack.heard(event, download, now)
             case HandoutReceived():
                 self._neighbourhood.learn(event.peers, now)
                 self._origin.act_at = now
@@ -345,6 +324,7 @@ class Node:
                 self._requests.cancel(transfer)
         self._uploads.forget(event.version)
         self._origin.forget(event.version)
+        self._requests.rack.forget(event.version)
         self._gossip.retract_all(download)
 
     def _mode_received(self, event: ModeReceived) -> None:

@@ -33,6 +33,11 @@ REDIAL_S = 30.0
 REDIAL_S_MAX = 480.0
 RECONNECT_S = 0.5
 """After a link broke: a restarted agent answers by then."""
+MATES_MAX = 40
+"""Links to rack mates, beside the 3K places for others; a rack has no more nodes than that."""
+OUTSIDE_RACK = 2
+"""Links that a node with many rack mates opens to others; as many come in. With four of each the
+same time (1.050 and 1.049 at p50) and a tenth more messages (16 racks of 16, simulated)."""
 KNOWN_MAX = 1024
 """Agents remembered; far more than are ever linked, far less than a fleet."""
 DEGREE_FACTOR_MAX = 3
@@ -59,6 +64,8 @@ class Neighbour:
     is_outgoing: bool
     # When either side last had something for the other.
     useful_at: float
+    # It is of our rack.
+    is_mate: bool = False
     # What it holds, by version; a version is absent while it takes no part in it.
     announced: dict[VersionId, int] = field(default_factory=dict)
     # What our bit field told it of versions whose bit field it still owes us.
@@ -114,6 +121,8 @@ class Neighbourhood:
         self._orders = orders
         self._known: dict[NodeId, Known] = {}
         self.links: dict[NodeId, Neighbour] = {}
+        # Those among them that are of our rack.
+        self.mate_count = 0
         self._dialling_count = 0
         self.is_leaving = False
         # When `dial` and `rewire` have something to do.
@@ -170,15 +179,28 @@ class Neighbourhood:
             return None
         known.failure_count = 0
         known.is_banned = False
-        if len(self.links) >= DEGREE_FACTOR_MAX * self._settings.neighbour_count:
+        is_mate = self._is_mate(event.peer)
+        if not self._has_place(is_mate):
             self._let_go(known, "no place for another link")
             return None
-        link = Neighbour(event.peer, event.nic_bytes_per_s, event.is_outgoing, now)
+        self.mate_count += is_mate
+        link = Neighbour(event.peer, event.nic_bytes_per_s, event.is_outgoing, now, is_mate)
         self.links[node] = link
         self.rewire_at = min(self.rewire_at, now + REWIRE_S)
         # A dial is over, so another may start.
         self.dial_at = now
         return link
+
+    def _has_place(self, is_mate: bool) -> bool:
+        if is_mate:
+            return self.mate_count < MATES_MAX
+        others_max = DEGREE_FACTOR_MAX * self._settings.neighbour_count
+        return len(self.links) - self.mate_count < others_max
+
+    def _is_mate(self, info: PeerInfo) -> bool:
+        """Of our rack. Racks of different zones may have the same name."""
+        settings = self._settings
+        return bool(settings.rack) and (info.zone, info.rack) == (settings.zone, settings.rack)
 
     def connect_failed(self, event: ConnectFailed, now: float) -> None:
         known = self._known.get(event.peer)
@@ -194,6 +216,7 @@ class Neighbourhood:
     def lost(self, event: PeerLost, now: float) -> Neighbour | None:
         """A link is gone: the former neighbour, or None if it never was one."""
         link = self.links.pop(event.peer, None)
+        self.mate_count -= link is not None and link.is_mate
         known = self._known.get(event.peer)
         if known is not None and not known.is_banned:
             known.dial_at = now + (REDIAL_S if event.is_clean else RECONNECT_S)
@@ -236,12 +259,18 @@ class Neighbourhood:
     def dial(self, now: float) -> None:
         """Open as many links as are missing, and note when to look again."""
         self.dial_at = math.inf
-        room = self._room()
-        if room <= 0 or self.is_leaving:
+        if self.is_leaving:
             return
+        # The rack first, then the rest.
+        for is_mate in (True, False) if self._settings.rack else (False,):
+            room = min(self._missing(is_mate), DIALS_MAX - self._dialling_count)
+            if room > 0:
+                self._dial_some(is_mate, room, now)
+
+    def _dial_some(self, is_mate: bool, room: int, now: float) -> None:
         ready: list[Known] = []
         for node, known in self._known.items():
-            if known.is_dialling or node in self.links:
+            if known.is_dialling or node in self.links or self._is_mate(known.info) != is_mate:
                 continue
             if known.dial_at <= now:
                 ready.append(known)
@@ -253,16 +282,21 @@ class Neighbourhood:
             self._dialling_count += 1
             self._orders.append(ConnectPeer(known.info))
 
-    def _room(self) -> int:
-        """How many dials may start now."""
+    def _missing(self, is_mate: bool) -> int:
+        """How many links to rack mates, or to others, are to be opened beside those that are being
+        dialled."""
         if self._is_mesh():
-            missing = len(self._known)
-        elif len(self.links) >= self._settings.neighbour_count:
-            missing = 0
-        else:
-            outgoing = sum(link.is_outgoing for link in self.links.values())
-            missing = self._settings.neighbour_count // 2 - outgoing - self._dialling_count
-        return min(missing, DIALS_MAX - self._dialling_count)
+            return len(self._known)
+        links = [link for link in self.links.values() if link.is_mate == is_mate]
+        alike = [known for known in self._known.values() if self._is_mate(known.info) == is_mate]
+        dialling_count = sum(known.is_dialling for known in alike)
+        if is_mate:
+            return MATES_MAX - len(links) - dialling_count
+        mate_count = len(self._known) - len(alike)
+        wanted = max(self._settings.neighbour_count // 2 - mate_count, OUTSIDE_RACK)
+        if len(links) >= 2 * wanted:
+            return 0
+        return wanted - sum(link.is_outgoing for link in links) - dialling_count
 
     def _is_mesh(self) -> bool:
         return len(self._known) < self._settings.mesh_node_count
@@ -284,7 +318,8 @@ class Neighbourhood:
         useless_nodes = set()
         for link in useless:
             useless_nodes.add(link.info.node_id)
-            if now - link.useful_at >= USELESS_S and not self._is_mesh() and self._has_spare(now):
+            is_spare = now - link.useful_at >= USELESS_S and not link.is_mate
+            if is_spare and not self._is_mesh() and self._has_spare(now):
                 self._let_go(self._known[link.info.node_id], "useless")
                 break
         for node, link in self.links.items():
@@ -302,6 +337,9 @@ class Neighbourhood:
         assert len(dialling) == self._dialling_count <= DIALS_MAX
         assert not self.links.keys() & set(dialling)
         assert self.links.keys() <= self._known.keys()
-        assert len(self.links) <= DEGREE_FACTOR_MAX * self._settings.neighbour_count
+        others_max = DEGREE_FACTOR_MAX * self._settings.neighbour_count
+        assert len(self.links) - self.mate_count <= others_max
+        assert self.mate_count <= MATES_MAX
         assert len(self._known) <= KNOWN_MAX + len(self.links)
         assert all(link.session_count >= 0 for link in self.links.values())
+        assert self.mate_count == sum(link.is_mate for link in self.links.values())

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from swarm.policy.download import Download
 from swarm.policy.peers import Neighbour
+from swarm.policy.transfers import Transfer
 from swarm.protocol.availability import Availability
 from swarm.protocol.chunk_set import pick_bit
 from swarm.protocol.ids import ChunkIndex
@@ -30,6 +31,25 @@ def pick_rarest(availability: Availability, useful: int, rng: random.Random) -> 
     if not rarest & (rarest - 1):
         return ChunkIndex(rarest.bit_length() - 1)
     return pick_bit(rarest, rng)
+
+
+def pick_chunk(download: Download, link: Neighbour, useful: int, rng: random.Random) -> ChunkIndex:
+    """The rarest of `useful` at a neighbour that has some of it; a rack mate's by how many of the
+    rack hold it, for there it is to spread."""
+    holders = download.near if link.is_mate else download.availability
+    return pick_rarest(holders, link.announced[download.version] & useful, rng)
+
+
+def other_sources(transfer: Transfer, links: Iterable[Neighbour]) -> list[Neighbour]:
+    """Those of `links` that hold a transfer's chunk too and are no slow sources themselves."""
+    version, chunk, peer = transfer.download.version, transfer.chunk, transfer.peer
+    return [
+        link
+        for link in links
+        if link.announced.get(version, 0) >> chunk & 1
+        and link.info.node_id != peer
+        and not link.is_avoided
+    ]
 
 
 @dataclass(slots=True)

@@ -15,11 +15,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+from swarm.policy.download import Download
 from swarm.policy.events import TransferId
 from swarm.policy.nic import NicEstimate
+from swarm.policy.peers import Neighbour
+from swarm.policy.picker import other_sources
 from swarm.policy.transfers import Transfer, TransferTable
+from swarm.protocol.chunk_set import iter_bits
 
 SLOW_AGE_S_MIN = 0.25
 """No source is judged earlier: two samples of progress, and the start of a TCP flow."""
@@ -73,6 +77,20 @@ class Progress:
             and now - head.begun_at >= self._patience_s(head, limit)
             and head.bytes_per_s(now) < fair_bytes_per_s * SLOW_SHARE
         ]
+
+    def last_to_come(
+        self, download: Download, links: Collection[Neighbour], longest_s: float, now: float
+    ) -> Transfer | None:
+        """The missing chunk that has longest to go, if that is more than `longest_s`, it is asked
+        for once and one of `links` could give it too."""
+        last = None
+        for chunk in iter_bits(download.missing):
+            flights = self._table.of_chunk(download, chunk)
+            if len(flights) == 1:
+                remaining_s = flights[0].remaining_s(now)
+                if remaining_s > longest_s and other_sources(flights[0], links):
+                    last, longest_s = flights[0], remaining_s
+        return last
 
     def _patience_s(self, transfer: Transfer, limit: int) -> float:
         return max(2 * limit * transfer.length / self._nic.bytes_per_s, SLOW_AGE_S_MIN)

@@ -20,18 +20,18 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from swarm.policy.commands import CancelTransfer, Command, EndSession, RequestChunk
 from swarm.policy.download import Download
 from swarm.policy.events import TransferId
 from swarm.policy.nic import NicEstimate
 from swarm.policy.peers import Neighbour, Neighbourhood
-from swarm.policy.picker import pick_rarest, survey_sources
+from swarm.policy.picker import other_sources, pick_chunk, survey_sources
 from swarm.policy.progress import Progress
+from swarm.policy.racks import Rack
 from swarm.policy.settings import NodeSettings
 from swarm.policy.transfers import Session, Transfer, TransferTable
-from swarm.protocol.chunk_set import iter_bits
 from swarm.protocol.ids import ChunkIndex, NodeId, SessionId, VersionId
 
 POLL_S_MIN = 0.02
@@ -42,8 +42,6 @@ requests."""
 BACKLOG_CHUNKS_MAX = 4
 """Chunks received and not yet hashed; past it the disk or the hasher is the bottleneck and more
 requests only cost memory."""
-STRIPES_MAX = 16
-"""Data links of one session; past it one would rather raise the flow cap."""
 BROKEN_REST_S = 0.5
 """After a data link broke: a restarted agent answers by then, a dead one is found out meanwhile."""
 BROKEN_DOUBLINGS_MAX = 6
@@ -59,8 +57,8 @@ fast."""
 
 
 class Requests:
-    """Owned by the node; the only one that opens sessions. Invariant: at most D sessions are open,
-    an open one has one or two live transfers."""
+    """Owned by the node; the only one that opens sessions. Invariant: at most D sessions are open
+    beside imports, an open one has one or two live transfers."""
 
     def __init__(
         self,
@@ -79,9 +77,12 @@ class Requests:
         self._table = table
         self._nic = nic
         self._orders = orders
+        self.rack = Rack(settings, neighbourhood, nic, orders)
         # D, and the open sessions.
         self.limit = settings.session_count
         self._sessions: dict[SessionId, Session] = {}
+        # Those among them that fetch from outside the rack, beside the D.
+        self._import_count = 0
         self._last_session = 0
         self.is_leaving = False
         # When idle slots look again; infinite while there is nothing to look for.
@@ -96,7 +97,8 @@ class Requests:
 
     @property
     def open_count(self) -> int:
-        return len(self._sessions)
+        """Of the D."""
+        return len(self._sessions) - self._import_count
 
     def retune(self) -> None:
         """Take in a changed NIC estimate or neighbourhood: how many sessions, whose places."""
@@ -117,7 +119,7 @@ class Requests:
 
     def wake(self, now: float) -> None:
         """Something changed that may fill an idle slot."""
-        if len(self._sessions) < self.limit:
+        if self.open_count < self.limit or self._neighbourhood.mate_count:
             self.fill_at = now
 
     def _slots(self, nic_bytes_per_s: float, base_bytes_per_s: float) -> int:
@@ -131,7 +133,8 @@ class Requests:
     # -- opening sessions
 
     def fill(self, now: float) -> None:
-        """Open sessions until D are open or nobody has anything for us."""
+        """Open sessions until D are open, and imports beside them, or nobody has anything for
+        us."""
         self.fill_at = math.inf
         if self.is_leaving:
             return
@@ -141,57 +144,64 @@ class Requests:
         for download in self._downloads.values():
             if not download.missing or not download.takes_from_peers:
                 continue
-            while len(self._sessions) < self.limit:
+            self._import(download, now)
+            while self.open_count < self.limit:
                 if download.wanted:
-                    opened = self._open_for(download, download.wanted, now)
+                    sources = self.rack.sources(download.version)
+                    opened = self._open_for(download, download.wanted, sources, now)
                 else:
                     opened = self._duplicate(download, now)
                 if not opened:
                     break
 
+    def _import(self, download: Download, now: float) -> None:
+        """Fetch from outside the rack what nobody in it has or fetches."""
+        while useful := self.rack.importable(download, self._import_count, now):
+            if not self._open_for(download, useful, self.rack.outsiders(), now, is_import=True):
+                break
+        self.fill_at = min(self.fill_at, self.rack.look_again_at(now))
+
     def _open_for(
-        self, download: Download, useful: int, now: float, other_than: NodeId | None = None
+        self,
+        download: Download,
+        useful: int,
+        links: Iterable[Neighbour],
+        now: float,
+        *,
+        is_import: bool = False,
     ) -> bool:
         """Open a session for one of the `useful` chunks; False if nobody can be asked now."""
-        links: Iterable[Neighbour] = self._neighbourhood.links.values()
-        if other_than is not None:
-            links = [link for link in links if link.info.node_id != other_than]
         survey = survey_sources(download, useful, links, self._poll_s(download), now)
         if not survey.best:
             self.fill_at = min(self.fill_at, survey.ask_at)
             return False
         best = survey.best
         link = best[0] if len(best) == 1 else best[self._rng.randrange(len(best))]
-        chunk = pick_rarest(
-            download.availability, link.announced[download.version] & useful, self._rng
-        )
-        self._open(link, download, chunk, now)
+        chunk = pick_chunk(download, link, useful, self._rng)
+        if is_import:
+            self.rack.claim(download, chunk)
+        session = self._open(link, is_import=is_import)
+        self._request(session, download, chunk, now)
         return True
 
-    def _open(self, link: Neighbour, download: Download, chunk: ChunkIndex, now: float) -> None:
+    def _open(self, link: Neighbour, *, is_import: bool) -> Session:
         self._last_session += 1
         is_same_zone = link.info.zone == self._settings.zone
-        session = Session(SessionId(self._last_session), link.info.node_id, is_same_zone)
+        session = Session(SessionId(self._last_session), link.info.node_id, is_same_zone, is_import)
         self._sessions[session.id] = session
+        self._import_count += is_import
         link.session_count += 1
         link.load += 1
-        self._request(session, download, chunk, now)
+        return session
 
     def _request(self, session: Session, download: Download, chunk: ChunkIndex, now: float) -> None:
         transfer = self._table.begin(download, chunk, now, session=session)
         session.transfers.append(transfer)
         session.is_due = False
+        stripes = self._nic.stripes(self.limit, self._settings.flow_cap_bytes_per_s)
         self._orders.append(
-            RequestChunk(
-                transfer.id, session.peer, session.id, download.version, chunk, self._stripes()
-            )
+            RequestChunk(transfer.id, session.peer, session.id, download.version, chunk, stripes)
         )
-
-    def _stripes(self) -> int:
-        cap = self._settings.flow_cap_bytes_per_s
-        if not cap or not self._nic.is_known:
-            return 1  # A guess of the NIC opened sixteen links for each session of a slow node.
-        return min(max(math.ceil(self._nic.bytes_per_s / self.limit / cap), 1), STRIPES_MAX)
 
     def _poll_s(self, download: Download) -> float:
         return max(POLL_S_MIN, download.chunk_bytes / self._nic.bytes_per_s)
@@ -216,11 +226,14 @@ class Requests:
         """Send the next request of a session, if it is time and there is one to send."""
         if not session.is_due or len(session.transfers) > 1 or self._is_paused(now):
             return
+        if session.is_import:
+            return  # What the rack lacks is for any of its nodes to claim.
         link = self._neighbourhood.links[session.peer]
         for download in self._downloads.values():
             useful = link.announced.get(download.version, 0) & download.wanted
-            if useful and download.takes_from_peers:
-                chunk = pick_rarest(download.availability, useful, self._rng)
+            is_source = self.rack.is_source(link, download.version)
+            if useful and download.takes_from_peers and is_source:
+                chunk = pick_chunk(download, link, useful, self._rng)
                 self._request(session, download, chunk, now)
                 return
 
@@ -238,6 +251,8 @@ class Requests:
     def verified(self, transfer: Transfer, session: Session, now: float) -> None:
         """A peer's transfer ended well: its session goes on or is over."""
         self._local_failures = 0
+        if session.is_import:
+            self.rack.imported(now - transfer.begun_at)
         link = self._neighbourhood.links.get(session.peer)
         if link is not None:
             link.refusal_count = 0
@@ -269,6 +284,7 @@ class Requests:
         if not session.is_open:
             return
         session.is_open = False
+        self._import_count -= session.is_import
         del self._sessions[session.id]
         link = self._neighbourhood.links.get(session.peer)
         if link is not None:
@@ -307,6 +323,7 @@ class Requests:
 
     def peer_gone(self, peer: NodeId) -> None:
         """The control link is gone: what runs may end, nothing follows."""
+        self.rack.lost(peer)
         for session in [s for s in self._sessions.values() if s.peer == peer]:
             self._close(session)
 
@@ -337,7 +354,11 @@ class Requests:
     def _cut(self, session: Session, *, crawls: bool) -> None:
         """Give a slow source up, unless that would leave nobody or it was cut before."""
         link = self._neighbourhood.links[session.peer]
-        others = [] if link.is_avoided else list(self._other_sources(session.transfers[0]))
+        others = (
+            []
+            if link.is_avoided
+            else other_sources(session.transfers[0], self._neighbourhood.links.values())
+        )
         if any(crawls or self._has_free_slot(other) for other in others):
             self.cut_count += 1
             link.is_avoided = True
@@ -347,31 +368,17 @@ class Requests:
     def _has_free_slot(self, link: Neighbour) -> bool:
         return link.load < link.places - self._settings.upload_queue_count
 
-    def _other_sources(self, transfer: Transfer) -> Iterator[Neighbour]:
-        """Other neighbours that hold the chunk and are no slow sources themselves."""
-        version, chunk = transfer.download.version, transfer.chunk
-        for node, link in self._neighbourhood.links.items():
-            is_other = node != transfer.peer and not link.is_avoided
-            if is_other and link.announced.get(version, 0) >> chunk & 1:
-                yield link
-
     # -- the end game
 
     def _duplicate(self, download: Download, now: float) -> bool:
         """Ask a second peer for the chunk that would be last; False if that helps nobody."""
+        sources = self.rack.sources(download.version)
         usual_s = download.chunk_bytes * (len(self._sessions) + 1) / self._nic.bytes_per_s
-        slowest: Transfer | None = None
-        longest_s = 2 * usual_s
-        for chunk in iter_bits(download.missing):
-            flights = self._table.of_chunk(download, chunk)
-            if len(flights) != 1:
-                continue
-            remaining_s = flights[0].remaining_s(now)
-            if remaining_s > longest_s and any(self._other_sources(flights[0])):
-                slowest, longest_s = flights[0], remaining_s
-        if slowest is None:
+        last = self._progress.last_to_come(download, sources, 2 * usual_s, now)
+        if last is None:
             return False
-        opened = self._open_for(download, 1 << slowest.chunk, now, other_than=slowest.peer)
+        others = other_sources(last, sources)
+        opened = self._open_for(download, 1 << last.chunk, others, now)
         self.duplicate_count += opened
         return opened
 
@@ -384,3 +391,6 @@ class Requests:
             counts[session.peer] += 1
         for node, link in self._neighbourhood.links.items():
             assert link.session_count == counts[node]
+        imports = sum(session.is_import for session in self._sessions.values())
+        assert imports == self._import_count
+        self.rack.check_invariants()

@@ -22,6 +22,8 @@ class Session:
     peer: NodeId
     # The peer is in our zone.
     is_same_zone: bool
+    # It fetches from outside the rack, beside the D sessions.
+    is_import: bool = False
     # Oldest first; one or two while the session is open.
     transfers: list[Transfer] = field(default_factory=list)
     # The last transfer passed its pre-send point, so the next request may go out.

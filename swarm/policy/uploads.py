@@ -9,15 +9,32 @@ may come back like any newcomer, so no idle session can hold a slot. An upload t
 the shell's to close; it ends in SessionClosed.
 
 The queue has one place: more would only hide from others that this peer is busy.
+
+**Racks.** A node with rack mates serves them with its U slots, and agents outside its rack with two
+more, or with what its mates leave of all, each side with a queue of its own. Mates keep all U slots
+busy, so without slots of their own outsiders would be refused all the time, and their racks wait
+for them: p99 1.11 without, 1.08 with one, 1.07 with two (8 racks, 400 chunks, simulated). Each side
+is told the load in its own terms: as many as a usual node's slots and queue when none is free.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import assert_never
 
 from swarm.policy.commands import Command, HashAgain, RefuseRequest, StartUpload
-from swarm.policy.events import ChunkRequested
+from swarm.policy.download import Download
+from swarm.policy.events import (
+    BadChunkReported,
+    ChunkRequested,
+    RequestCancelled,
+    SessionClosed,
+    UploadEvent,
+    UploadFinished,
+)
+from swarm.policy.peers import Neighbourhood
 from swarm.protocol.ids import ChunkIndex, NodeId, SessionId, VersionId
 from swarm.protocol.messages import RefuseReason
 
@@ -45,6 +62,9 @@ DOUBTS_MAX = 32
 """Chunks that one peer can make us hash again in a minute; a disk that damages more is noticed by
 others too."""
 
+EXPORT_SLOTS = 2
+"""Uploads to agents outside the rack beside U; see the module's docstring."""
+
 SessionKey = tuple[NodeId, SessionId]
 
 
@@ -58,10 +78,12 @@ class Upload:
 
 
 class Uploads:
-    """Owned by the node. Invariant: a session is active, queued or neither; the queue is empty
-    while a slot is free, and no longer than its bound."""
+    """Owned by the node. Invariant: a session is active, queued or neither; nobody is queued for
+    whom a slot is free, and the queue is no longer than its bound."""
 
-    def __init__(self, queue_count: int, orders: list[Command]) -> None:
+    def __init__(
+        self, queue_count: int, neighbourhood: Neighbourhood, orders: list[Command]
+    ) -> None:
         # U; set by `resize`.
         self.slot_count = 1
         # Rate of all uploads together, lately, and the sample that it follows from.
@@ -75,6 +97,7 @@ class Uploads:
         self.finished_count = 0
         self.refused_count = 0
         self._queue_count = queue_count
+        self._neighbourhood = neighbourhood
         self._orders = orders
         self._active: dict[SessionKey, Upload] = {}
         self._queue: dict[SessionKey, ChunkRequested] = {}
@@ -92,6 +115,64 @@ class Uploads:
     def active_count(self) -> int:
         return len(self._active)
 
+    def handle(
+        self, event: UploadEvent, downloads: Mapping[VersionId, Download], now: float
+    ) -> None:
+        """What a peer asked for or took back, or the shell has sent."""
+        match event:
+            case ChunkRequested():
+                download = downloads.get(event.version)
+                self.request(event, download.held if download else 0)
+            case UploadFinished():
+                self.finish((event.peer, event.session), event.sent_bytes)
+            case RequestCancelled():
+                self.cancel((event.peer, event.session), event.chunk)
+            case SessionClosed():
+                self.close((event.peer, event.session))
+            case BadChunkReported():
+                download = downloads.get(event.version)
+                if download is not None and download.held >> event.chunk & 1:
+                    self.doubt(event.peer, event.version, event.chunk, now)
+            case _:
+                assert_never(event)
+
+    # -- whose turn it is
+
+    def load_for(self, peer: NodeId) -> int:
+        """What a neighbour is told."""
+        mates, outsiders = self._split(self._active)
+        queued = self._split(self._queue)
+        if not self._is_outsider(peer):
+            return max(mates, mates + outsiders - EXPORT_SLOTS) + queued[0]
+        free = self.slot_count + EXPORT_SLOTS - mates - outsiders
+        return self.slot_count - min(max(free, 0), self.slot_count) + queued[1]
+
+    def _has_slot(self, peer: NodeId) -> bool:
+        mates, outsiders = self._split(self._active)
+        if mates + outsiders >= self.slot_count + EXPORT_SLOTS:
+            return False
+        return self._is_outsider(peer) or mates < self.slot_count
+
+    def _has_place(self, peer: NodeId) -> bool:
+        """In the queue."""
+        return self._split(self._queue)[self._is_outsider(peer)] < self._queue_count
+
+    def _split(self, keys: Iterable[SessionKey]) -> tuple[int, int]:
+        """How many of these sessions are of mates, or of anybody while there are none, and how many
+        of others."""
+        total = others = 0
+        for peer, _ in keys:
+            total += 1
+            others += self._is_outsider(peer)
+        return total - others, others
+
+    def _is_outsider(self, peer: NodeId) -> bool:
+        """Not of our rack, while we are linked to some of it."""
+        if not self._neighbourhood.mate_count:
+            return False
+        link = self._neighbourhood.links.get(peer)
+        return link is None or not link.is_mate
+
     def resize(self, slot_count: int) -> None:
         """The NIC estimate changed; running uploads are not cut for it."""
         self.slot_count = slot_count
@@ -108,9 +189,9 @@ class Uploads:
         elif _key(event) in self._queue:
             if self._queue[_key(event)] != event:
                 self._refuse(event, RefuseReason.BUSY)
-        elif len(self._active) < self.slot_count:
+        elif self._has_slot(event.peer):
             self._start(event)
-        elif len(self._queue) < self._queue_count:
+        elif self._has_place(event.peer):
             self._queue[_key(event)] = event
         else:
             self._refuse(event, RefuseReason.BUSY)
@@ -124,7 +205,7 @@ class Uploads:
             self._refuse(event, RefuseReason.BUSY)
 
     def finish(self, key: SessionKey, sent_bytes: int) -> None:
-        """The current chunk of a session is out: the queue goes first, then its own next."""
+        """The current chunk of a session is out: who is queued goes first, then its own next."""
         self.sent_bytes += sent_bytes
         upload = self._active.pop(key, None)
         if upload is None:
@@ -133,11 +214,14 @@ class Uploads:
         following = upload.following
         if following is None:
             self._serve_queue()
-        elif self._queue or len(self._active) >= self.slot_count:
+            return
+        is_awaited = self._split(self._queue)[self._is_outsider(following.peer)] > 0
+        if self._has_slot(following.peer) and not is_awaited:
+            self._start(following)
+            self._serve_queue()
+        else:
             self._serve_queue()
             self._refuse(following, RefuseReason.YIELDED)
-        else:
-            self._start(following)
 
     def cancel(self, key: SessionKey, chunk: ChunkIndex) -> None:
         """A peer took back a request that had not begun."""
@@ -161,6 +245,7 @@ class Uploads:
     def close_peer(self, peer: NodeId) -> None:
         for key in [key for key in (*self._queue, *self._active) if key[0] == peer]:
             self.close(key)
+        self._serve_queue()
 
     def forget(self, version: VersionId, chunk: ChunkIndex | None = None) -> None:
         """Nothing of this version, or of this chunk of it, may be sent any more: refuse what
@@ -224,8 +309,10 @@ class Uploads:
             self._serve_queue()
 
     def _serve_queue(self) -> None:
-        while self._queue and len(self._active) < self.slot_count:
-            self._start(self._queue.pop(next(iter(self._queue))))
+        """Mates first: outsiders have what they leave."""
+        for key in sorted(self._queue, key=lambda key: self._is_outsider(key[0])):
+            if self._has_slot(key[0]):
+                self._start(self._queue.pop(key))
 
     def _start(self, event: ChunkRequested) -> None:
         self._active[_key(event)] = Upload(event)
@@ -263,13 +350,14 @@ class Uploads:
 
     def _refuse(self, event: ChunkRequested, reason: RefuseReason) -> None:
         self.refused_count += 1
+        load = self.load_for(event.peer)
         self._orders.append(
-            RefuseRequest(event.peer, event.session, event.version, event.chunk, reason, self.load)
+            RefuseRequest(event.peer, event.session, event.version, event.chunk, reason, load)
         )
 
     def check_invariants(self) -> None:
-        assert len(self._queue) <= self._queue_count
-        assert not self._queue or len(self._active) >= self.slot_count
+        assert len(self._queue) <= 2 * self._queue_count
+        assert not any(self._has_slot(peer) for peer, _ in self._queue)
         assert not self._queue.keys() & self._active.keys()
 
 

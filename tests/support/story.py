@@ -52,8 +52,9 @@ def peer_id(name: str) -> NodeId:
     return NodeId(name.encode()[:1] * 16)
 
 
-def peer_info(name: str, *, generation: int = 1, zone: str = "") -> PeerInfo:
-    return PeerInfo(peer_id(name), generation, Address("10.0.0.1", 7000 + ord(name[0])), zone)
+def peer_info(name: str, *, generation: int = 1, zone: str = "", rack: str = "") -> PeerInfo:
+    address = Address("10.0.0.1", 7000 + ord(name[0]))
+    return PeerInfo(peer_id(name), generation, address, zone, rack)
 
 
 def bits(row: str) -> int:
@@ -110,9 +111,19 @@ class Story:
         self.node.check_invariants()
         return commands
 
-    def link(self, name: str, row: str = "", *, load: int = 0, nic: int = 0) -> list[Command]:
+    def link(
+        self,
+        name: str,
+        row: str = "",
+        *,
+        load: int = 0,
+        nic: int = 0,
+        zone: str = "",
+        rack: str = "",
+    ) -> list[Command]:
         """A neighbour appears and says what it holds; returns what is ordered for that."""
-        event = PeerConnected(peer_info(name), nic, is_outgoing=True, rtt_s=0.001)
+        info = peer_info(name, zone=zone, rack=rack)
+        event = PeerConnected(info, nic, is_outgoing=True, rtt_s=0.001)
         commands = self.tell(event)
         return commands + self.tell(BitfieldReceived(peer_id(name), self.version, bits(row), load))
 

@@ -18,6 +18,7 @@ from swarm.policy.events import (
     ChunkRequested,
     ChunksRetracted,
     ChunkVerified,
+    ClaimReceived,
     ConnectFailed,
     HavesReceived,
     PeerConnected,
@@ -63,6 +64,7 @@ async def test_announcements_arrive_as_bit_sets() -> None:
             order.SendHave(b.node_id, name, 0b10, 3),
             order.SendHave(b.node_id, UNKNOWN, many, 3),
             order.SendRetract(b.node_id, name, 0b100),
+            order.SendClaim(b.node_id, name, ChunkIndex(4)),
             order.SendBadChunk(b.node_id, name, ChunkIndex(5)),
         ):
             a.network.execute(command)
@@ -70,6 +72,7 @@ async def test_announcements_arrive_as_bit_sets() -> None:
         assert await b.wait_for(HavesReceived) == HavesReceived(a.node_id, name, 0b10, 3)
         assert await b.wait_for(HavesReceived) == HavesReceived(a.node_id, UNKNOWN, many, 3)
         assert await b.wait_for(ChunksRetracted) == ChunksRetracted(a.node_id, name, 0b100)
+        assert await b.wait_for(ClaimReceived) == ClaimReceived(a.node_id, name, ChunkIndex(4))
         assert await b.wait_for(BadChunkReported) == BadChunkReported(
             a.node_id, name, ChunkIndex(5)
         )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from swarm.policy.commands import Command, StartUpload
 from swarm.policy.events import ChunkRequested
+from swarm.policy.peers import Neighbourhood
+from swarm.policy.settings import NodeSettings
 from swarm.policy.uploads import Uploads
 from swarm.protocol.ids import ChunkIndex, SessionId, VersionId
 from tests.support.story import peer_id
@@ -20,7 +24,9 @@ class Seed:
 
     def __init__(self) -> None:
         self.orders: list[Command] = []
-        self.uploads = Uploads(1, self.orders)
+        me, rng = peer_id("M"), random.Random(1)
+        alone = Neighbourhood(NodeSettings(), me, rng, self.orders)
+        self.uploads = Uploads(1, alone, self.orders)
         self.uploads.resize(4)
 
     def send(self, rate: float, uplink: float = UPLINK, *, seconds: int = 3) -> None:
