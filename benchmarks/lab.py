@@ -160,6 +160,16 @@ class Lab:
     def received_bytes(self, host: str) -> int:
         return self._counter(host, "rx")
 
+    def wire_bytes(self, host: str) -> tuple[int, int]:
+        """(sent, received) by the host's shaped card as its token bucket counts them: every frame
+        of a packet that the kernel carries whole has its headers. Raises KeyError for a host
+        without a limit."""
+        number = list(self.hosts).index(host)
+        return (
+            _shaped_bytes(self.namespace(host), "eth0"),
+            _shaped_bytes(self._switch, f"port{number}"),
+        )
+
     def connect(self, host: str) -> None:
         """Plugs the host's cable in again."""
         self._set_cable(host, "up")
@@ -266,6 +276,13 @@ def _ip(namespace: str, lines: Sequence[str]) -> None:
 def _tc(namespace: str, lines: Sequence[str]) -> None:
     if lines:
         _call(["tc", "-n", namespace, "-batch", "-"], "\n".join(lines))
+
+
+def _shaped_bytes(namespace: str, device: str) -> int:
+    for qdisc in json.loads(_call(["tc", "-json", "-s", "-n", namespace, "qdisc", "show"])):
+        if qdisc.get("dev") == device and qdisc["kind"] in ("tbf", "htb"):
+            return int(qdisc["bytes"])
+    raise KeyError(f"{device} is not shaped")
 
 
 def _call(argv: Sequence[str], text: str = "") -> str:

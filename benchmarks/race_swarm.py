@@ -31,7 +31,8 @@ class Swarm:
 
     name = "swarm"
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_traces: bool = False) -> None:
+        self._has_traces = has_traces
         self._version = ""
         self._agents: list[subprocess.Popen[bytes]] = []
         self._tracker_flags: list[str] = []
@@ -63,6 +64,10 @@ class Swarm:
     def copy_of(self, arena: Arena, node: str) -> Path:
         return self._directory(arena, node) / arena.file.name
 
+    def trace_of(self, arena: Arena, node: str) -> Path:
+        """What its agent writes down of the cold start, where that was asked for."""
+        return arena.node_directory(node) / "trace.jsonl"
+
     def node_processes(self) -> list[subprocess.Popen[bytes]]:
         return self._agents
 
@@ -86,6 +91,8 @@ class Swarm:
         argv = _swarm("agent", "--origin", f"s3://{BUCKET}/race", "--channel", CHANNEL)
         argv += ["--cache", str(directory / "cache"), "--socket", str(_socket_path(arena, node))]
         argv += ["--listen", f"{arena.lab.addresses[node]}:{AGENT_PORT}", *self._tracker_flags]
+        if self._has_traces:
+            argv += ["--trace", str(self.trace_of(arena, node))]
         if arena.scenario.flow_cap_mbit is not None:
             argv += ["--flow-cap", f"{arena.scenario.flow_cap_mbit:g}Mbit/s"]
         return argv

@@ -57,7 +57,7 @@ class Cluster:
             scenario.version.lengths,
             timeline,
             Network(timeline, tolerance),
-            Origin(scenario.origin, random.Random(seed + 2)) if scenario.origin else None,
+            self._new_origin(scenario),
             random.Random(seed + 3),
             checks or Checks(),
         )
@@ -74,6 +74,12 @@ class Cluster:
         order_faults(self, scenario.faults, random.Random(seed + 4))
 
     # -- putting together
+
+    def _new_origin(self, scenario: Scenario) -> Origin | None:
+        if scenario.origin is None:
+            return None
+        rng = random.Random(self.seed + 2)
+        return Origin(scenario.origin, rng, scenario.links.header_share)
 
     def _add_group(self, group: NodeGroup) -> None:
         for index in range(group.count):
@@ -136,8 +142,9 @@ class Cluster:
 
     def _add_uplinks(self, place: str, bytes_per_s: float) -> None:
         if place and bytes_per_s < math.inf and (place, True) not in self.world.uplinks:
-            self.world.uplinks[place, True] = Link(f"uplink of {place}", bytes_per_s)
-            self.world.uplinks[place, False] = Link(f"downlink of {place}", bytes_per_s)
+            rate = self.scenario.links.payload(bytes_per_s)
+            self.world.uplinks[place, True] = Link(f"uplink of {place}", rate)
+            self.world.uplinks[place, False] = Link(f"downlink of {place}", rate)
 
     def _start(self, driver: NodeDriver) -> None:
         world, group = self.world, driver.group
@@ -156,8 +163,9 @@ class Cluster:
 
     def _fall(self, driver: NodeDriver) -> None:
         """The NIC's burst credit is used up."""
+        rate = self.scenario.links.payload(driver.group.burst_over_bytes_per_s)
         for link in (driver.up, driver.down):
-            self.world.network.resize(link, driver.group.burst_over_bytes_per_s)
+            self.world.network.resize(link, rate)
 
     # -- what goes wrong
 

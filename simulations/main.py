@@ -14,7 +14,9 @@ from typing import NoReturn
 
 import click
 
+from simulations.commands.calibrate import calibrate_command
 from simulations.commands.plan import plan
+from simulations.commands.replay import replay
 from simulations.commands.run import run
 from simulations.commands.sweep import sweep
 from swarm.errors import SwarmError, UsageError
@@ -28,6 +30,8 @@ def cli() -> None:
 cli.add_command(run)
 cli.add_command(sweep)
 cli.add_command(plan)
+cli.add_command(calibrate_command)
+cli.add_command(replay)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -95,8 +95,9 @@ class NodeDriver:
         self.settings = settings
         self.node_seed = node_seed
         self.node = Node(settings, info.node_id, random.Random(node_seed))
-        self.up = Link(f"uplink of {self.name}", group.up_bytes_per_s)
-        self.down = Link(f"downlink of {self.name}", group.down_bytes_per_s)
+        links = world.scenario.links
+        self.up = Link(f"uplink of {self.name}", links.payload(group.up_bytes_per_s))
+        self.down = Link(f"downlink of {self.name}", links.payload(group.down_bytes_per_s))
         self.disk_read = self._disk("read", group.disk_read_bytes_per_s)
         self.disk_write = self._disk("write", group.disk_write_bytes_per_s)
         # Verified chunks in the store, and those that it held at its start.
@@ -291,8 +292,8 @@ class NodeDriver:
             case ReportUnreachable(peer):
                 if self.tracker is not None:
                     self.tracker.unreachable(self.id, peer)
-            case EndSession():
-                pass
+            case EndSession(peer, session):
+                self.transfers.data_links.ended(peer, session)
             case _:
                 assert_never(command)
 
@@ -332,7 +333,9 @@ class NodeDriver:
             failed = ConnectFailed(info.node_id, is_unreachable=True)
             timeline.after(DIAL_TIMEOUT_S, self.handle, failed)
         else:
-            delay_s = 2 * HANDSHAKE_ROUND_TRIPS * self.world.delay_s(self, other)
+            delay_s = self.world.scenario.links.handshake_s
+            if delay_s is None:
+                delay_s = 2 * HANDSHAKE_ROUND_TRIPS * self.world.delay_s(self, other)
             timeline.after(delay_s, self._connected, other)
 
     def _connected(self, other: NodeDriver) -> None:

@@ -93,6 +93,19 @@ class LinkShape:
     # How unevenly TCP shares: each flow's weight is drawn from [1/(1+u), 1+u], evenly in its
     # logarithm. 0: max-min fair.
     unevenness: float = 0.0
+    # What headers and acknowledgements add to each payload byte. The rates of NICs, zones, racks
+    # and of the origin are those of cards, so payload gets 1 / (1 + share) of them; caps of flows
+    # are payload.
+    header_share: float = 0.0
+    # From the call to the end of the handshake of a link, control or data. None: control links take
+    # so many round trips, data links nothing.
+    handshake_s: float | None = None
+    # From an uploader's decision to send to the first byte on the way.
+    gap_s: float = 0.0
+
+    def payload(self, bytes_per_s: float) -> float:
+        """What a card of this rate carries beside headers."""
+        return bytes_per_s / (1 + self.header_share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +140,8 @@ class ChunkCost:
 
     per_chunk_s: float = 0.0
     bytes_per_s: float = math.inf
+    # Processors that all nodes share, as in a lab on one machine. 0: one of its own for each.
+    shared_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,9 @@ def _links(table: Table, groups: tuple[NodeGroup, ...]) -> LinkShape:
         zone_bytes_per_s=table.rate("zone", math.inf),
         rack_bytes_per_s=rack,
         unevenness=table.number("unevenness") if table.has("unevenness") else 0.0,
+        header_share=table.share("headers", 0.0),
+        handshake_s=table.duration("handshake") if table.has("handshake") else None,
+        gap_s=table.duration("gap", 0.0),
     )
     table.end()
     return shape
@@ -226,7 +229,11 @@ def _tracker(table: Table) -> TrackerShape | None:
 
 
 def _cost(table: Table) -> ChunkCost:
-    cost = ChunkCost(table.duration("per_chunk", 0.0), table.rate("rate", math.inf))
+    cost = ChunkCost(
+        table.duration("per_chunk", 0.0),
+        table.rate("rate", math.inf),
+        shared_count=table.count("shared_processors", 0, least=0),
+    )
     table.end()
     return cost
 

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from simulations.data_links import DataLinks
 from simulations.network import Flow
+from simulations.processor import Processor
 from simulations.world import VERSION
+from swarm.capacity.cold_start import ColdStartRecorder
 from swarm.policy.commands import FetchFromOrigin, RefuseRequest, RequestChunk, StartUpload
 from swarm.policy.events import (
     ChunkRequested,
@@ -71,9 +74,11 @@ class Transfers:
         self._uploads: dict[tuple[NodeId, SessionId], Transfer] = {}
         self._bytes_in = 0
         self._bytes_out = 0
-        # The processor that hashes is busy until then.
-        self._hashed_at = 0.0
+        self._processor = driver.world.processor or Processor(1)
+        self.data_links = DataLinks(driver.world.scenario.links.handshake_s)
         self.wasted_bytes = 0
+        # For a trace; None: nobody looks.
+        self.recorder: ColdStartRecorder | None = None
 
     @property
     def _now(self) -> float:
@@ -120,11 +125,19 @@ class Transfers:
         self._asked[command.session, command.chunk] = transfer
         if driver.can_reach(source):
             event = ChunkRequested(driver.id, command.session, command.version, command.chunk)
-            driver.send(source, event)
+            wait_s = self.data_links.wait_s(command.peer, command.session)
+            if wait_s:
+                self._timeline.after(wait_s, self._send_request, transfer, event)
+            else:
+                driver.send(source, event)
         else:
             noticed_at = max(source.noticed_at, driver.noticed_at)
             wait_s = min(max(noticed_at - self._now, 0.0), NO_PROGRESS_S)
             self._timeline.after(wait_s, self.fail, transfer, FailureReason.LOST)
+
+    def _send_request(self, transfer: Transfer, event: ChunkRequested) -> None:
+        if not transfer.is_over and transfer.source is not None:
+            self._driver.send(transfer.source, event)
 
     def upload(self, command: StartUpload) -> None:
         """Send what a peer asked for, if it still wants it."""
@@ -145,19 +158,31 @@ class Transfers:
             world.path(driver, fetching, is_on_disk=is_on_disk),
             length,
             partial(self._sent, fetching, transfer),
-            weight=transfer.stripes * self._unevenness(),
+            weight=transfer.stripes * world.draw_weight(),
             cap_per_connection=cap,
             near_end=partial(driver.send, fetching, TransferNearEnd(transfer.id)),
             near_end_bytes=length if length <= SMALL_CHUNK_BYTES else self._presend_bytes(fetching),
+            remaining=length,
         )
         self._uploads[command.peer, command.session] = transfer
-        world.network.start(transfer.flow)
+        gap_s = world.scenario.links.gap_s
+        if gap_s:
+            self._timeline.after(gap_s, self._start_upload, transfer, fetching)
+        else:
+            self._start_upload(transfer, fetching)
 
-    def _unevenness(self) -> float:
-        unevenness = self._world.scenario.links.unevenness
-        if not unevenness:
-            return 1.0
-        return float((1 + unevenness) ** self._world.rng.uniform(-1, 1))
+    def _start_upload(self, transfer: Transfer, fetching: NodeDriver) -> None:
+        """The first byte leaves, unless the upload ended before it began."""
+        driver = self._driver
+        flow, session = transfer.flow, transfer.session
+        assert session is not None
+        is_on = self._uploads.get((fetching.id, session)) is transfer
+        if transfer.is_over or flow is None or not is_on or not driver.can_reach(fetching):
+            return
+        self._world.network.start(flow)
+        if fetching.transfers.recorder is not None:
+            at = self._now + self._world.delay_s(driver, fetching)
+            fetching.transfers.recorder.begun(transfer.id, at)
 
     def _presend_bytes(self, fetching: NodeDriver) -> float:
         """Two round trips at a usual rate of one session."""
@@ -237,6 +262,8 @@ class Transfers:
         )
         origin.flows[transfer.flow] = None
         self._world.network.start(transfer.flow)
+        if self.recorder is not None:
+            self.recorder.begun(transfer.id, self._now)
 
     def _fetched(self, transfer: Transfer) -> None:
         origin = self._world.origin
@@ -253,13 +280,15 @@ class Transfers:
 
     def arrive(self, transfer: Transfer) -> None:
         """The last byte is here: hash it, behind what waits already."""
+        if self.recorder is not None:
+            self.recorder.received(transfer.id, self._now)
         cost = self._world.scenario.chunk_cost
         cost_s = cost.per_chunk_s + transfer.length / cost.bytes_per_s
         if not cost_s:
             self._hashed(transfer)
             return
-        self._hashed_at = max(self._hashed_at, self._now) + cost_s
-        self._timeline.at(self._hashed_at, self._hashed, transfer)
+        done_at = self._processor.take(self._now, cost_s)
+        self._timeline.at(done_at, self._hashed, transfer)
 
     def _hashed(self, transfer: Transfer) -> None:
         driver = self._driver
@@ -290,6 +319,7 @@ class Transfers:
                 driver.send(source, RequestCancelled(driver.id, session, transfer.chunk))
             return
         # The link closes, and what else was asked for on it is lost.
+        self.data_links.broken(session)
         source.transfers.upload_over(driver.id, session)
         if driver.can_reach(source):
             driver.send(source, SessionClosed(driver.id, session))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from simulations.checks import Checks
 from simulations.network import Link, Network
 from simulations.origin import Origin
+from simulations.processor import Processor
 from simulations.scenario import Scenario
 from simulations.timeline import Timeline
 from swarm.protocol.ids import NodeId, VersionId
@@ -56,10 +57,21 @@ class World:
     # Half a round trip within a zone and across; set at the start.
     way_s: float = 0.0
     zone_way_s: float = 0.0
+    # What all nodes share; None: each has its own.
+    processor: Processor | None = None
 
     def __post_init__(self) -> None:
         self.way_s = self.scenario.links.rtt_s / 2
         self.zone_way_s = self.scenario.links.zone_rtt_s / 2
+        if self.scenario.chunk_cost.shared_count:
+            self.processor = Processor(self.scenario.chunk_cost.shared_count)
+
+    def draw_weight(self) -> float:
+        """What TCP makes of one connection's fair share."""
+        unevenness = self.scenario.links.unevenness
+        if not unevenness:
+            return 1.0
+        return float((1 + unevenness) ** self.rng.uniform(-1, 1))
 
     def delay_s(self, one: NodeDriver, other: NodeDriver) -> float:
         """One way."""

@@ -43,7 +43,7 @@ SETTINGS = (
         "advertise", "cache", "chunk-size", "cluster-key-file", "config", "downlink-limit",
         "flow-cap", "http", "listen", "log-level", "name", "nic-rate", "operator-token-file",
         "origin", "origin-after", "progress", "rack", "seed-for", "socket", "stall-timeout",
-        "store", "tag", "timeout", "uplink-limit", "zone",
+        "store", "tag", "timeout", "trace", "uplink-limit", "zone",
     }
 )  # fmt: skip
 """All that a variable or a file may set; the command line builds its flags of these names."""

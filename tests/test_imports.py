@@ -27,25 +27,36 @@ ARROWS: dict[str, frozenset[str]] = {
     "swarm.units": VOCABULARY,
     "swarm.protocol": VOCABULARY,
     "swarm.policy": VOCABULARY | {"swarm.protocol"},
+    "swarm.capacity": VOCABULARY | {"swarm.protocol", "swarm.policy"},
     "swarm.http": VOCABULARY,
     "swarm.config": VOCABULARY | {"swarm.protocol"},
     "swarm.store": VOCABULARY | {"swarm.protocol", "swarm.policy"},
     "swarm.origin": VOCABULARY | {"swarm.protocol", "swarm.policy"},
     "swarm.publish": VOCABULARY | {"swarm.protocol", "swarm.policy", "swarm.origin"},
     "swarm.agent": VOCABULARY
-    | {"swarm.protocol", "swarm.policy", "swarm.store", "swarm.origin", "swarm.http"},
+    | {"swarm.protocol", "swarm.policy", "swarm.store", "swarm.origin", "swarm.http"}
+    | {"swarm.capacity"},
+    "swarm.bench": VOCABULARY
+    | {"swarm.protocol", "swarm.policy", "swarm.origin", "swarm.publish", "swarm.agent"}
+    | {"swarm.capacity"},
     "swarm.loading": VOCABULARY | {"swarm.protocol"},
     "swarm.integrations": VOCABULARY | {"swarm.loading"},
     "swarm.cli": VOCABULARY
     | {"swarm.protocol", "swarm.policy", "swarm.store", "swarm.origin", "swarm.publish"}
-    | {"swarm.agent", "swarm.loading", "swarm.http", "swarm.config", "swarm"},
+    | {"swarm.agent", "swarm.loading", "swarm.http", "swarm.config", "swarm"}
+    | {"swarm.capacity", "swarm.bench"},
     "tracker.policy": frozenset({"swarm.protocol", "swarm.errors"}),
     "tracker": frozenset({"swarm.protocol", "swarm.errors", "swarm.http", "tracker.policy"}),
-    "simulations": VOCABULARY | {"swarm.protocol", "swarm.policy", "tracker.policy"},
+    "simulations": VOCABULARY
+    | {"swarm.protocol", "swarm.policy", "tracker.policy"}
+    | {"swarm.capacity"},
 }
 
 # Rooms that decide or describe. They do no IO, read no clock and roll no global dice.
-PURE_ROOMS = ("swarm.errors", "swarm.units", "swarm.protocol", "swarm.policy", "tracker.policy")
+PURE_ROOMS = (
+    "swarm.errors", "swarm.units", "swarm.protocol", "swarm.policy", "swarm.capacity",
+    "tracker.policy",
+)  # fmt: skip
 IMPURE_MODULES = frozenset(
     {"trio", "httpx", "socket", "ssl", "os", "pathlib", "time", "datetime", "threading"}
     | {"subprocess", "logging", "asyncio", "secrets", "select", "shutil", "tempfile", "uuid"}

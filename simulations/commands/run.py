@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from simulations.cluster import Cluster
+from simulations.commands.calibrate import profile_words
 from simulations.commands.options import plot_option, settings_option
 from simulations.cost import cost_document, cost_lines, cost_of
 from simulations.figure import check_plot
@@ -25,18 +26,27 @@ from simulations.trial import commit_of_code, repeat_command, simulate
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--seed", type=click.IntRange(min=0), help="Chance; instead of the file's.")
 @settings_option
+@click.option(
+    "--profile", type=click.Path(path_type=Path), metavar="FILE",
+    help="Use what was measured (`swarm bench fleet`); --set wins over it.",
+)  # fmt: skip
+@click.option("--group", metavar="NAME", help="The group of nodes that the profile measured.")
 @plot_option
 @click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
 def run(
     file: Path,
     seed: int | None,
     settings: tuple[str, ...],
+    profile: Path | None,
+    group: str | None,
     plot: Path | None,
     as_json: bool,
 ) -> None:
     """Simulate the scenario FILE until every node has the version."""
     if plot is not None:
         check_plot(plot)
+    if profile is not None:
+        settings = (*profile_words(file, profile, group), *settings)
     read = read_scenario(file, settings)
     chosen = read.seed if seed is None else seed
     command = repeat_command("run", str(file), chosen, settings)

@@ -54,6 +54,8 @@ class LinkParts:
     workers: Workers
     segments: SegmentPool
     downlink: RateLimit
+    # (transfer) payload of it begins.
+    begun: Callable[[Transfer], None]
     # (transfer) its pre-send point has passed.
     near_end: Callable[[Transfer], None]
     # (transfer, link, failure or None) one stripe has ended.
@@ -201,7 +203,7 @@ class DataLink:
         assert stream is not None
         self._payload_is_due = True
         self._payload_began_at = trio.current_time()
-        entry.transfer.has_begun = True
+        self._parts.begun(entry.transfer)
         ahead = stream.decoder.take_payload()
         self._count(entry, len(ahead))
         for offset, length in entry.share.units():

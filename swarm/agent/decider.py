@@ -17,6 +17,9 @@ from swarm.policy.commands import Command
 from swarm.policy.events import Event, TimerFired
 from swarm.policy.node import Node
 
+Watch = Callable[[tuple[Event, ...], list[Command], float], None]
+"""Sees each turn: what happened, what was ordered, and when."""
+
 QUEUE_LENGTH_MAX = 200_000
 """More waiting events than any burst can make (48 neighbours × 4,000 frames in a socket buffer)
 mean that the decider is dead, and dying is better than growing."""
@@ -35,6 +38,8 @@ class Decider:
         """`listen` emits what waits to be read from neighbours: a turn that is due anyway takes it
         along."""
         self.node = node
+        # Looks on and changes nothing; for traces.
+        self.watch: Watch | None = None
         self._listen = listen
         self._observe = observe
         self._execute = execute
@@ -68,5 +73,8 @@ class Decider:
         on."""
         for event in events:
             self._observe(event)
-        for command in self.node.handle(*events, now=now):
+        commands = self.node.handle(*events, now=now)
+        if self.watch is not None:
+            self.watch(events, commands, now)
+        for command in commands:
             self._execute(command)

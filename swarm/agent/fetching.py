@@ -24,6 +24,7 @@ from swarm.agent.incoming_chunk import IncomingChunk, Verdict
 from swarm.agent.network_settings import NetworkSettings
 from swarm.agent.rate_limit import RateLimit
 from swarm.agent.segments import SegmentPool
+from swarm.agent.tracing import TransferWatcher
 from swarm.agent.transfer import Transfer
 from swarm.agent.workers import Workers
 from swarm.errors import SwarmError
@@ -61,8 +62,10 @@ class Fetching:
         problem: Callable[[VersionId, SwarmError], None],
         nursery: trio.Nursery,
         downlink: RateLimit,
+        watcher: TransferWatcher | None,
     ) -> None:
         self.bytes_in = 0
+        self._watcher = watcher
         self._settings = settings
         self._desk = desk
         self._workers = workers
@@ -80,6 +83,7 @@ class Fetching:
             workers,
             SegmentPool(settings.segments_max, workers),
             downlink,
+            begun=self._begun,
             near_end=lambda transfer: emit(TransferNearEnd(transfer.order.transfer)),
             stripe_ended=self._stripe_ended,
             count_bytes=self._count_bytes,
@@ -189,6 +193,11 @@ class Fetching:
         if not idle:
             self._idle.pop(peer, None)
 
+    def _begun(self, transfer: Transfer) -> None:
+        if self._watcher is not None and not transfer.has_begun:
+            self._watcher.begun(transfer.order.transfer)
+        transfer.has_begun = True
+
     # ---- ends
 
     def _incoming(self, order: RequestChunk, store: VersionStore, stripes: int) -> IncomingChunk:
@@ -202,6 +211,8 @@ class Fetching:
     ) -> None:
         transfer.links.remove(link)
         if failure is None:
+            if self._watcher is not None and not transfer.links:
+                self._watcher.received(transfer.order.transfer)
             return
         transfer.fail(failure)
         for other in list(transfer.links):

@@ -15,6 +15,7 @@ import trio
 from swarm.agent.held_version import HeldVersion
 from swarm.agent.origin_client import OriginClient
 from swarm.agent.origin_health import Document, OriginHealth, watched
+from swarm.agent.tracing import TransferWatcher
 from swarm.errors import (
     AuthError,
     IntegrityError,
@@ -68,6 +69,8 @@ class OriginFetches:
         self._locating: dict[VersionId, trio.Lock] = {}
         # Payload bytes so far, by live transfer.
         self.received: dict[TransferId, int] = {}
+        # Told when payload of a transfer begins and ends.
+        self.watcher: TransferWatcher | None = None
 
     def start(self, command: FetchFromOrigin, nursery: trio.Nursery) -> None:
         run = self._runs.get(command.after) if command.after is not None else None
@@ -141,7 +144,14 @@ class OriginFetches:
         return groups
 
     def _progressed(self, run: _Run, chunk: ChunkIndex, count: int) -> None:
-        self.received[run.left[chunk]] += count
+        transfer = run.left[chunk]
+        before = self.received[transfer]
+        self.received[transfer] = before + count
+        if self.watcher is not None:
+            if not before:
+                self.watcher.begun(transfer)
+            if before + count >= self._held[run.version].manifest.lengths[chunk]:
+                self.watcher.received(transfer)
 
     def _ended(self, run: _Run, chunk: ChunkIndex, error: SwarmError | None) -> None:
         transfer = run.left[chunk]

@@ -25,6 +25,7 @@ from swarm.agent.network_settings import NetworkSettings
 from swarm.agent.peer_documents import read_document
 from swarm.agent.rate_limit import RateLimit
 from swarm.agent.serving_uploads import Documents, ServingUploads
+from swarm.agent.tracing import TransferWatcher
 from swarm.agent.upload_link import UploadLink
 from swarm.agent.workers import Workers
 from swarm.errors import SwarmError, TrackerError
@@ -97,6 +98,8 @@ class PeerNetwork:
         self._problem = problem
         self._on_peers = on_peers
         self._downlink = downlink or RateLimit(settings.downlink_bytes_per_s)
+        # Told when payload of a transfer begins and ends; set it before `run`.
+        self.watcher: TransferWatcher | None = None
         self._running: _Running | None = None
         # The announcement made last, and its frames.
         self._last_batch: tuple[VersionId, int, int] | None = None
@@ -153,6 +156,7 @@ class PeerNetwork:
             problem=self._problem,
             nursery=nursery,
             downlink=self._downlink,
+            watcher=self.watcher,
         )
         neighbours = Neighbours(
             settings=self._settings,

@@ -19,6 +19,7 @@ from swarm.agent.rate_limit import RateLimit
 from swarm.agent.serving import serving
 from swarm.agent.settings import AgentSettings
 from swarm.agent.status import VersionStatus, version_status, waiting_reason
+from swarm.agent.trace_file import tracing
 from swarm.agent.tracker_client import TrackerClient
 from swarm.agent.waiting_log import say_what_is_waited_for
 from swarm.errors import (
@@ -198,7 +199,7 @@ async def _built(settings: AgentSettings, store: DiskStore) -> AsyncIterator[Age
     )
     try:
         is_memory = settings.store == "memory"
-        yield Agent(
+        agent = Agent(
             settings,
             MemoryStore(memory_budget_bytes()) if is_memory else store,
             store.identity,
@@ -207,6 +208,8 @@ async def _built(settings: AgentSettings, store: DiskStore) -> AsyncIterator[Age
             tracker=tracker,
             downlink=downlink,
         )
+        with tracing(agent):
+            yield agent
     finally:
         with trio.CancelScope(shield=True), trio.move_on_after(2.0):
             if tracker is not None:

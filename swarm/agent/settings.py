@@ -63,6 +63,10 @@ class AgentSettings:
     cluster_key: bytes | None = None
     # How patient and how wide to be with the origin; no flag, every default has its reason there.
     origin_settings: OriginSettings = field(default_factory=OriginSettings)
+    # D = U at the slowest common card; no flag.
+    session_count: int = NodeSettings().session_count
+    # Write the trace of the first cold start here; None: none.
+    trace: Path | None = None
     stall_timeout_s: float = STALL_TIMEOUT_S
     leave_grace_s: float = LEAVE_GRACE_S
 
@@ -76,6 +80,7 @@ def node_settings(settings: AgentSettings, *, has_origin: bool, has_tracker: boo
         has_origin=has_origin,
         has_tracker=has_tracker,
         origin_after_s=settings.origin_after_s,
+        session_count=settings.session_count,
         zone=settings.zone,
         rack=settings.rack,
     )

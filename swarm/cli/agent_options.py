@@ -81,6 +81,12 @@ agent_options = together(
         parse=parse_duration,
         metavar="SECONDS",
     ),
+    setting(
+        "trace",
+        "Write down the first cold start, chunk by chunk, for `swarm-sim replay`.",
+        parse=Path,
+        metavar="FILE",
+    ),
 )
 
 
@@ -108,5 +114,6 @@ def agent_settings(context: click.Context, cache: Path) -> AgentSettings:
         downlink_bytes_per_s=given["downlink_limit"],
         store=given["store"],
         origin_after_s=given["origin_after"],
+        trace=given["trace"],
         cluster_key=read_key(key_file, KeyKind.CLUSTER) if key_file is not None else None,
     )

@@ -26,7 +26,7 @@ from swarm.errors import EXIT_CODES, UsageError
 
 COMMANDS = (
     "publish", "pull", "agent", "wait", "run", "status", "verify", "channel", "versions", "cache",
-    "control", "keys", "demo",
+    "control", "keys", "bench", "demo",
 )  # fmt: skip
 """In the order of ``--help``; each is the object of that name in ``swarm.cli.<name>``."""
 GC_THRESHOLD = 20_000

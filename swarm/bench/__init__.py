@@ -1,0 +1,1 @@
+"""Measures on real machines what the capacity planner reckons with."""
