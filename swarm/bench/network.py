@@ -107,9 +107,7 @@ async def measure_network(
     )
     chunk_core_s, payload_core_s_per_gb = _costs(flow, small)
     agent = AgentProfile(
-        handshake_s=statistics.median(
-            [s for pulled in (flow, small, card) for s in pulled.trace.handshakes_s]
-        ),
+        handshake_s=_median([s for each in (flow, small, card) for s in each.trace.handshakes_s]),
         chunk_gap_s=_gap_s(small.chunks),
         verify_s=_verify_s(small.chunks),
         chunk_core_s=chunk_core_s,
@@ -197,12 +195,16 @@ def _gap_s(chunks: Iterable[Attempt]) -> float | None:
             assert before.received_s is not None
             assert after.begun_s is not None
             gaps.append(max(after.begun_s - before.received_s, 0.0))
-    return statistics.median(gaps) if gaps else None
+    return _median(gaps)
 
 
 def _verify_s(chunks: Iterable[Attempt]) -> float | None:
     took = [chunk.done_s - chunk.received_s for chunk in chunks if chunk.received_s is not None]
-    return statistics.median(took) if took else None
+    return _median(took)
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
 
 
 def _unevenness(chunks: Sequence[Attempt]) -> float | None:
