@@ -33,8 +33,6 @@ from swarm.policy.settings import NodeSettings
 
 WINDOW_S = 0.5
 """Rates are seen over so long: what the agent itself believes."""
-QUANTILES = (0.1, 0.9)
-"""Of the first bytes that were seen; the rest waited for something else."""
 BETTER_HALF = 0.75
 """The middle of the better half."""
 
@@ -154,7 +152,8 @@ def _origin(
     if not waits:
         return None
     seen = profile.origin if profile is not None else None
-    first = (_quantile(waits, QUANTILES[0]), _quantile(waits, QUANTILES[1]))
+    # The shortest: the others waited for the origin's rate too, which the simulation adds itself.
+    first = (waits[0], waits[0])
     if seen is not None and seen.first_byte_s_min is not None and seen.first_byte_s_max is not None:
         first = (seen.first_byte_s_min, seen.first_byte_s_max)
     return OriginShape(

@@ -24,7 +24,6 @@ from benchmarks.race_swarm import Swarm
 from benchmarks.scenario import Scenario as LabScenario
 from simulations.agreement import Agreement
 from simulations.commands.calibrate import profile_words
-from simulations.rebuild import rebuild
 from simulations.scenario_file import read_scenario
 from swarm.capacity.cold_start import VERIFIED, Trace
 from swarm.cli.demo_origin import start_directory
@@ -43,6 +42,7 @@ pytestmark = pytest.mark.cluster
 
 SIMULATIONS = Path(__file__).resolve().parents[2] / "simulations"
 LAB = SIMULATIONS / "scenarios" / "lab_six.toml"
+LIMITED = SIMULATIONS / "scenarios" / "limited_eight.toml"
 PROFILE = SIMULATIONS / "profiles" / "lab-2026-12.json"
 LIMIT_S = 60.0
 DENIED_SHARE = 0.05
@@ -126,8 +126,9 @@ def test_agents_with_limited_rates_take_as_long_as_simulated(
         cluster.wait_ready(agents, str(published["version"]), timeout_s=LIMIT_S)
         starved_s = denied_s(agent.process.pid for agent in agents if agent.process) - before_s
         actual = read_finished_traces(paths)
-    rebuilt = rebuild(actual, None, origin_bytes_per_s=2 << 20)
-    agreement = simulate_beside(rebuilt.scenario, actual)
+    # The model's small files come on top of the eight shards.
+    size = f"version.size={actual[0].start.total_bytes}B"
+    agreement = simulate_beside(read_scenario(LIMITED, (size,)).scenario, actual)
     words = told(agreement, starved_s)
     with capsys.disabled():
         print(words)
