@@ -107,13 +107,16 @@ def _group(
     sent: dict[str, float],
 ) -> NodeGroup:
     start, told = trace.start, trace.start.settings
-    # Limits count payload; what a node was told of its card, headers as well.
-    usual = told.nic_bytes_per_s
-    if usual is None:
+    # What was told is the card, or where a limit is lower, that; limits count payload.
+    card = math.inf if told.nic_bytes_per_s is None else told.nic_bytes_per_s
+    up, down = (
+        card if limit is None else min(links.card(limit), card)
+        for limit in (told.uplink_bytes_per_s, told.downlink_bytes_per_s)
+    )
+    if math.inf in (up, down):
         seen = max(_highest_rate(_intervals(trace.attempts)), sent.get(start.node, 0.0))
-        usual = links.card(measured or seen)
-    up = usual if told.uplink_bytes_per_s is None else links.card(told.uplink_bytes_per_s)
-    down = usual if told.downlink_bytes_per_s is None else links.card(told.downlink_bytes_per_s)
+        card = links.card(measured or seen)
+        up, down = (card if rate == math.inf else rate for rate in (up, down))
     if not min(up, down) > 0:
         raise UsageError(
             f"node {start.node[:12]}: nothing tells the rate of its card",
@@ -122,8 +125,8 @@ def _group(
         )
     return NodeGroup(
         1,
-        min(up, usual),
-        min(down, usual),
+        up,
+        down,
         name=start.node,
         zones=(told.zone,),
         flow_cap_bytes_per_s=told.flow_cap_bytes_per_s or math.inf,
