@@ -144,7 +144,8 @@ class Requests:
         for download in self._downloads.values():
             if not download.missing or not download.takes_from_peers:
                 continue
-            self._import(download, now)
+            if self._neighbourhood.mate_count:
+                self._import(download, now)
             while self.open_count < self.limit:
                 if download.wanted:
                     sources = self.rack.sources(download.version)

@@ -20,7 +20,7 @@ is told the load in its own terms: as many as a usual node's slots and queue whe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -157,14 +157,13 @@ class Uploads:
         """In the queue."""
         return self._split(self._queue)[self._is_outsider(peer)] < self._queue_count
 
-    def _split(self, keys: Iterable[SessionKey]) -> tuple[int, int]:
+    def _split(self, keys: Collection[SessionKey]) -> tuple[int, int]:
         """How many of these sessions are of mates, or of anybody while there are none, and how many
         of others."""
-        total = others = 0
-        for peer, _ in keys:
-            total += 1
-            others += self._is_outsider(peer)
-        return total - others, others
+        if not self._neighbourhood.mate_count:
+            return len(keys), 0
+        others = sum(self._is_outsider(peer) for peer, _ in keys)
+        return len(keys) - others, others
 
     def _is_outsider(self, peer: NodeId) -> bool:
         """Not of our rack, while we are linked to some of it."""
@@ -310,6 +309,8 @@ class Uploads:
 
     def _serve_queue(self) -> None:
         """Mates first: outsiders have what they leave."""
+        if not self._queue:
+            return
         for key in sorted(self._queue, key=lambda key: self._is_outsider(key[0])):
             if self._has_slot(key[0]):
                 self._start(self._queue.pop(key))
