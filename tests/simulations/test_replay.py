@@ -21,6 +21,7 @@ from swarm.capacity.profile import (
     format_profile,
 )
 
+PROFILES = Path(__file__).resolve().parents[2] / "simulations" / "profiles"
 FLEET = """
 seed = 3
 [version]
@@ -147,6 +148,17 @@ def test_a_profile_sets_what_it_measured(profile: Path, capsys: pytest.CaptureFi
         "nodes.0.flow_cap": "400000000B/s",
         "nodes.0.disk_write": "1500000000B/s",
     }
+
+
+@pytest.mark.parametrize("path", sorted(PROFILES.glob("*.json")), ids=lambda path: path.stem)
+def test_a_profile_that_is_shipped_fits_the_lab(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = PROFILES.parent / "scenarios" / "lab_six.toml"
+    code, out, _ = ask(capsys, "calibrate", str(path), "--scenario", str(lab))
+    assert code == 0
+    assert "links.headers=" in out
+    assert "nodes.0.nic=" in out
 
 
 def test_a_run_with_a_profile_uses_it(
