@@ -26,8 +26,9 @@ from dataclasses import dataclass
 from simulations.toml_table import Table
 from swarm.errors import UsageError
 from swarm.units import parse_size
+from tracker.policy.prices import TRANSFER_PRICES
 
-PRICES_DATED = "2026-03"
+PRICES_DATED = TRANSFER_PRICES.dated
 """Of the default list."""
 HOUR_S = 3600.0
 MONTH_S = 730 * HOUR_S
@@ -44,9 +45,9 @@ class Prices:
     currency: str = "USD"
     # When and where from; "scenario" if any was given there.
     dated: str = PRICES_DATED
-    per_origin_request: float = 0.0004 / 1000
+    per_origin_request: float = TRANSFER_PRICES.per_origin_request
     per_origin_byte: float = 0.0
-    per_cross_zone_byte: float = 0.02 / 1e9
+    per_cross_zone_byte: float = TRANSFER_PRICES.per_cross_zone_byte
     per_gpu_s: float = 2.5 / HOUR_S
     gpus_per_node: int = 8
 

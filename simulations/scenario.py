@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from simulations.faults import Fault
 from swarm.policy.settings import NodeSettings
+from tracker.policy.prices import ZoneCopies
 
 NODE_RTT_S = 0.0005
 """Between machines of one zone of a cloud; across zones, and to services, a millisecond."""
@@ -132,6 +133,8 @@ class TrackerShape:
     rtt_s: float = SERVICE_RTT_S
     # Time that it takes to serve one call; calls wait for each other.
     service_s: float = 0.0
+    # How chunks come to zones that lack them.
+    zone_copies: ZoneCopies = ZoneCopies.PEER
 
 
 @dataclass(frozen=True, slots=True)

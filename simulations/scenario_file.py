@@ -39,6 +39,7 @@ from simulations.scenario import (
 from simulations.toml_table import Document, Table
 from swarm.errors import UsageError
 from swarm.policy.settings import NodeSettings
+from tracker.policy.prices import ZoneCopies
 
 CHUNK_COUNT_MAX = 100_000
 FAULT_KINDS = (
@@ -223,6 +224,7 @@ def _tracker(table: Table) -> TrackerShape | None:
     shape = TrackerShape(
         rtt_s=table.duration("rtt", SERVICE_RTT_S),
         service_s=table.duration("service_time", 0.0),
+        zone_copies=ZoneCopies(table.choice("zone_copies", ("peer", "origin"), "peer")),
     )
     table.end()
     return shape if is_there else None

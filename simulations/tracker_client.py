@@ -61,7 +61,7 @@ class Client:
         """What the agent says now."""
         self.sequence += 1
         driver, told, held = self.driver, self.told, self.driver.held
-        progress = driver.transfers.origin_progress()
+        progress = driver.transfers.progress()
         count = len(lengths)
         report = Report(
             sequence=self.sequence,

@@ -37,7 +37,8 @@ from swarm.protocol.tracker_api import (
 )
 from tracker.policy.catalog import Catalog
 from tracker.policy.channels import ChannelBook
-from tracker.policy.settings import TrackerSettings
+from tracker.policy.prices import ZoneCopies
+from tracker.policy.settings import TrackerSettings, ZoneSettings
 from tracker.policy.tracker import Tracker
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class TrackerDriver:
         self._lengths = lengths
         self._way_s = shape.rtt_s / 2
         self._service_s = shape.service_s
+        self._zone_copies = shape.zone_copies
         # The tracker's processor is busy until then.
         self._served_at = 0.0
         self._rng = random.Random(seed)
@@ -121,7 +123,7 @@ class TrackerDriver:
     def _restart(self) -> None:
         """A tracker that knows nothing but the operator's orders."""
         self._epoch += 1
-        self._tracker = new_tracker(self._epoch, self._rng, self._timeline.now)
+        self._tracker = new_tracker(self._epoch, self._rng, self._timeline.now, self._zone_copies)
         if self._mode is not Mode.AUTO:
             self._tracker.set_mode(self._version, self._mode, now=self._timeline.now)
         self.is_down = False
@@ -171,8 +173,11 @@ class TrackerDriver:
         self._report_now(client)
 
     def has_leased(self, node: NodeId, chunk: ChunkIndex) -> bool:
-        """The node has heard of a lease for this chunk that has not ended."""
-        return any(lease.chunk == chunk for lease in self._clients[node].leases.values())
+        """The node has heard of a lease to read this chunk from the origin that has not ended."""
+        return any(
+            lease.chunk == chunk and lease.source is None
+            for lease in self._clients[node].leases.values()
+        )
 
     def set_mode(self, mode: Mode) -> None:
         self._mode = mode
@@ -292,7 +297,7 @@ class TrackerDriver:
                 client.mode = state.mode
                 driver.handle(ModeReceived(state.version, state.mode))
             driver.handle(HandoutReceived(state.version, state.handout))
-            driver.handle(LeasesReceived(state.version, state.leases))
+            driver.handle(LeasesReceived(state.version, state.leases, state.is_zoned))
             if state.leases:
                 self._timeline.after(
                     LEASE_REPORT_INTERVAL_S, self._report_in_turn, client, client.report_turn
@@ -327,10 +332,12 @@ class TrackerDriver:
             self.calls.append(TrackerCall(self._timeline.now, identity, said))
 
 
-def new_tracker(epoch: int, rng: random.Random, now: float) -> Tracker:
+def new_tracker(
+    epoch: int, rng: random.Random, now: float, zone_copies: ZoneCopies = ZoneCopies.PEER
+) -> Tracker:
     """A tracker that knows nothing, without a catalog."""
     return Tracker(
-        TrackerSettings(),
+        TrackerSettings(zones=ZoneSettings(copies=zone_copies)),
         epoch=epoch,
         rng=rng,
         catalog=Catalog(),

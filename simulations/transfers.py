@@ -99,13 +99,13 @@ class Transfers:
         live_out = sum(t.flow.received(now) for t in self._uploads.values() if t.flow)
         return received, bytes_in, self._bytes_out + live_out
 
-    def origin_progress(self) -> dict[ChunkIndex, int]:
-        """Bytes received of each chunk that is being read from the origin."""
+    def progress(self) -> dict[ChunkIndex, int]:
+        """Bytes received of each chunk that is on its way."""
         now = self._now
         return {
             transfer.chunk: transfer.flow.received(now)
             for transfer in self.live.values()
-            if transfer.source is None and transfer.flow is not None
+            if transfer.flow is not None
         }
 
     # -- fetching from peers
@@ -124,7 +124,9 @@ class Transfers:
         self.live[transfer.id] = transfer
         self._asked[command.session, command.chunk] = transfer
         if driver.can_reach(source):
-            event = ChunkRequested(driver.id, command.session, command.version, command.chunk)
+            event = ChunkRequested(
+                driver.id, command.session, command.version, command.chunk, driver.zone
+            )
             wait_s = self.data_links.wait_s(command.peer, command.session)
             if wait_s:
                 self._timeline.after(wait_s, self._send_request, transfer, event)

@@ -55,6 +55,15 @@ def cli() -> None:
     help="Token that operators need. Without it the cluster key serves them too.",
 )
 @click.option(
+    "--zone-copies",
+    type=click.Choice(["peer", "origin", "auto"]),
+    default="peer",
+    show_default=True,
+    help="Where agents lie in several zones, a chunk comes to each further one from a peer of "
+    "another zone, or from the origin; auto takes the origin where it is S3, which within a region "
+    "costs less than bytes between zones.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
@@ -65,6 +74,7 @@ def serve(
     store: str,
     cluster_key_file: Path | None,
     operator_token_file: Path | None,
+    zone_copies: str,
     log_level: str,
 ) -> None:
     """Serve agents and operators until SIGTERM, then answer what is in flight and exit 0.
@@ -75,6 +85,7 @@ def serve(
     import trio
 
     from tracker.config import ServeSettings, role_keys
+    from tracker.policy.prices import ZoneCopies
     from tracker.server import serve as serve_tracker
     from tracker.store.sqlite import store_path
 
@@ -83,6 +94,7 @@ def serve(
         listen=parse_address(listen),
         store=store_path(store),
         keys=role_keys(cluster_key_file, operator_token_file),
+        zone_copies=ZoneCopies(zone_copies),
     )
 
     async def run() -> None:

@@ -16,6 +16,7 @@ from swarm.protocol.keys import (
     unreadable_key,
 )
 from swarm.protocol.request_auth import Role, role_key
+from tracker.policy.prices import ZoneCopies
 
 DRAIN_S = 10.0
 """How long requests in flight may take after SIGTERM; held listens are answered at once."""
@@ -29,6 +30,8 @@ class ServeSettings:
     store: Path
     # The key of each role; None when the tracker was started without a cluster key.
     keys: dict[Role, bytes] | None
+    # How chunks come to zones that lack them.
+    zone_copies: ZoneCopies = ZoneCopies.PEER
     drain_s: float = DRAIN_S
 
 

@@ -108,6 +108,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[VersionSwarm], float]], ...] = (
         lambda swarm: swarm.chunk_count - swarm.availability.held.bit_count(),
     ),
     ("leases_live", "Leases held now.", lambda swarm: len(swarm.leases.live)),
+    ("zone_leases_live", "Zone leases held now.", lambda swarm: len(swarm.zones.live())),
     (
         "origin_connections",
         "Origin connections of live leases.",
@@ -131,7 +132,8 @@ _GAUGES: tuple[tuple[str, str, Callable[[VersionSwarm], float]], ...] = (
 )
 _OUTCOMES = (
     "granted", "verified", "declined", "failed", "throttled", "unavailable", "revoked_overtaken",
-    "revoked_tail", "returned_dead", "returned_unlisted", "adopted",
+    "revoked_tail", "returned_dead", "returned_unlisted", "adopted", "zone_granted",
+    "zone_verified", "zone_declined", "zone_failed", "zone_revoked", "zone_returned",
 )  # fmt: skip
 
 

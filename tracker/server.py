@@ -16,7 +16,7 @@ from swarm.protocol.ids import Address
 from tracker.authentication import Guard
 from tracker.config import ServeSettings
 from tracker.metrics import TrackerMetrics
-from tracker.policy.settings import TrackerSettings
+from tracker.policy.settings import TrackerSettings, ZoneSettings
 from tracker.routes import Routes
 from tracker.service import TrackerService
 from tracker.store.sqlite import SqliteStore
@@ -35,7 +35,8 @@ async def serve(settings: ServeSettings, *, announce: Callable[[Address], None])
     store = await trio.to_thread.run_sync(SqliteStore, settings.store)
     try:
         state = await trio.to_thread.run_sync(store.start_epoch)
-        service = TrackerService(store, state, TrackerSettings(), random.Random())
+        policy = TrackerSettings(zones=ZoneSettings(copies=settings.zone_copies))
+        service = TrackerService(store, state, policy, random.Random())
         await _serve_service(settings, service, announce)
     finally:
         store.close()

@@ -330,7 +330,7 @@ class Agent:
                 assert_never(command)
 
     def _peer_transfer(self, command: order.RequestChunk) -> Transfer:
-        peer = self._neighbours.get(command.peer)
+        peer = command.source or self._neighbours.get(command.peer)
         is_near = peer is None or peer.zone == self.settings.zone
         source = Source.PEER_SAME_ZONE if is_near else Source.PEER_OTHER_ZONE
         sender = str(peer.address) if peer is not None else command.peer.hex()
@@ -377,7 +377,7 @@ class Agent:
         for state in reply.versions:
             self.decider.emit(fact.HandoutReceived(state.version, state.handout))
             self.decider.emit(fact.ModeReceived(state.version, state.mode))
-            self.decider.emit(fact.LeasesReceived(state.version, state.leases))
+            self.decider.emit(fact.LeasesReceived(state.version, state.leases, state.is_zoned))
             self.facts.leases_received(state.version, state.leases)
         has_changed = False
         for target in reply.channels:

@@ -93,7 +93,7 @@ class Fetching:
 
     def request(self, order: RequestChunk) -> None:
         store = self._stores.get(order.version)
-        peer = self._find_peer(order.peer)
+        peer = order.source or self._find_peer(order.peer)
         if store is None or peer is None:
             reason = FailureReason.CANCELLED if store is None else FailureReason.LOST
             self._emit(TransferFailed(order.transfer, reason))

@@ -190,7 +190,7 @@ class PeerNetwork:
         if hello.kind is LinkKind.CONTROL:
             await running.neighbours.accept(stream, hello)
             return
-        link = UploadLink(hello.node_id, stream, running.uploads.parts)
+        link = UploadLink(hello.node_id, hello.zone, stream, running.uploads.parts)
         running.uploads.link_opened(link)
         try:
             await link.run()

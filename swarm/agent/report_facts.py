@@ -8,7 +8,7 @@ from swarm.agent.origin_fetches import OriginFetches
 from swarm.agent.shelf import Shelf
 from swarm.agent.tracker_session import VersionFacts
 from swarm.policy.node import Node
-from swarm.protocol.ids import LeaseId, VersionId
+from swarm.protocol.ids import ChunkIndex, LeaseId, VersionId
 from swarm.protocol.tracker_api import Lease, LeaseProgress
 
 
@@ -58,12 +58,12 @@ class ReportFacts:
         return tuple((name, revision) for name, (_, revision) in self._follower.served.items())
 
     def lease_progress(self) -> tuple[LeaseProgress, ...]:
-        received = self._fetches.received if self._fetches is not None else {}
-        reading = {
-            (live.version, live.chunk): received[transfer]
-            for transfer, live in self._ledger.live.items()
-            if transfer in received
-        }
+        reads = self._fetches.received if self._fetches is not None else {}
+        reading: dict[tuple[VersionId, ChunkIndex], int] = {}
+        for transfer, live in self._ledger.live.items():
+            key = (live.version, live.chunk)
+            received = reads.get(transfer, self._ledger.received.get(transfer, 0))
+            reading[key] = max(received, reading.get(key, 0))
         return tuple(
             LeaseProgress(lease.lease, reading.get((version, lease.chunk), 0), version, lease.chunk)
             for version, leases in self._leases.items()

@@ -152,7 +152,11 @@ class ServingUploads:
         if upload is None:
             upload = session.uploads[chunk_key] = Upload(request.stripes)
             upload.waiting.append((link, request))
-            self._emit(ChunkRequested(link.peer, request.session, request.version, request.chunk))
+            self._emit(
+                ChunkRequested(
+                    link.peer, request.session, request.version, request.chunk, link.zone
+                )
+            )
             return
         if request.stripes != upload.stripes or len(upload.waiting) >= upload.stripes:
             raise PeerProtocolError(f"chunk {request.chunk} asked for twice in one session")

@@ -105,8 +105,10 @@ class UploadParts:
 class UploadLink:
     """One connection from one fetching peer. Owns its socket while `run` runs."""
 
-    def __init__(self, peer: NodeId, stream: FrameStream, parts: UploadParts) -> None:
+    def __init__(self, peer: NodeId, zone: str, stream: FrameStream, parts: UploadParts) -> None:
         self.peer = peer
+        # Of the peer.
+        self.zone = zone
         self.is_closed = False
         self.active_at = trio.current_time()
         self._stream = stream

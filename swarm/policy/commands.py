@@ -94,6 +94,8 @@ class RequestChunk:
     chunk: ChunkIndex
     # Data links to spread the chunk over; 1 unless a flow cap makes one flow too slow.
     stripes: int
+    # Who `peer` is, where it need not be a neighbour: the source of a zone lease.
+    source: PeerInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,8 @@ class Download:
         # The rack mates among them.
         self.near = Availability()
         self.mode = Mode.AUTO
+        # The tracker brings each chunk into our zone by a zone lease.
+        self.is_zoned = False
         # Live leases → their chunk; `over` are those that ended here and that the tracker may
         # still name until it has heard.
         self.leases: dict[LeaseId, ChunkIndex] = {}

@@ -58,8 +58,8 @@ class Endings:
             transfer.download.bytes.wasted += transfer.length
         if transfer is None:
             return
+        self._leases.verified(transfer)
         if transfer.session is None:
-            self._leases.verified(transfer)
             self._origin.verified(transfer, now)
         else:
             self._requests.verified(transfer, transfer.session, now)
@@ -70,8 +70,9 @@ class Endings:
         transfer.download.bytes.wasted += transfer.length if is_whole else transfer.received
         if event.reason is FailureReason.LOCAL:
             self._requests.local_failure(now)
+        is_import = transfer.session is not None and transfer.lease is not None
+        self._leases.failed(transfer, event.reason, event.retry_after_s)
         if transfer.session is None:
-            self._leases.failed(transfer, event.reason, event.retry_after_s)
             if event.reason not in (FailureReason.CANCELLED, FailureReason.LOCAL):
                 self._origin.failed(transfer, event.reason, event.retry_after_s, now)
             return
@@ -80,7 +81,8 @@ class Endings:
         # nodes would take turns at one source for ever.
         self._requests.failed(transfer, transfer.session, now)
         link = self._neighbourhood.links.get(transfer.session.peer)
-        if link is not None:
+        if link is not None and (not is_import or event.reason is FailureReason.CORRUPT):
+            # What else a zone lease's source did is the tracker's to weigh.
             self._blame(link, transfer, event, now)
 
     def _blame(

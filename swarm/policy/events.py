@@ -193,6 +193,8 @@ class ChunkRequested:
     session: SessionId
     version: VersionId
     chunk: ChunkIndex
+    # Of the peer, as it introduced itself on the data link; None: not known.
+    zone: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +231,8 @@ class LeasesReceived:
 
     version: VersionId
     leases: tuple[Lease, ...]
+    # The tracker brings each chunk into our zone by such a lease, so sessions stay within it.
+    is_zoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

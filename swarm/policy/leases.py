@@ -9,15 +9,22 @@ starve the peers' or the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from swarm.policy.commands import Command, FetchFromOrigin, ReportLease
+from swarm.policy.commands import (
+    Command,
+    EndSession,
+    FetchFromOrigin,
+    ReportLease,
+    RequestChunk,
+)
 from swarm.policy.download import Download
 from swarm.policy.events import FailureReason, LeasesReceived
 from swarm.policy.peers import Neighbourhood
 from swarm.policy.settings import NodeSettings
-from swarm.policy.transfers import Transfer, TransferTable
-from swarm.protocol.ids import ChunkIndex, LeaseId, NodeId
+from swarm.policy.transfers import Session, Transfer, TransferTable
+from swarm.protocol.ids import ChunkIndex, LeaseId, NodeId, SessionId
+from swarm.protocol.messages import PeerInfo
 from swarm.protocol.tracker_api import Lease, LeaseOutcome
 
 OUTCOMES: Mapping[FailureReason, LeaseOutcome] = {
@@ -25,6 +32,10 @@ OUTCOMES: Mapping[FailureReason, LeaseOutcome] = {
     FailureReason.UNAVAILABLE: LeaseOutcome.UNAVAILABLE,
 }
 """What else ends an origin read is a plain failure to the tracker."""
+
+
+IMPORT_SESSIONS = 1 << 31
+"""Sessions of zone leases are numbered from here, far above those of `Requests`."""
 
 
 class Leases:
@@ -37,12 +48,16 @@ class Leases:
         me: NodeId,
         neighbourhood: Neighbourhood,
         table: TransferTable,
+        stripes: Callable[[], int],
         orders: list[Command],
     ) -> None:
         self._settings = settings
         self._me = me
         self._neighbourhood = neighbourhood
         self._table = table
+        # Data links for one chunk from a peer.
+        self._stripes = stripes
+        self._last_session = IMPORT_SESSIONS
         self._orders = orders
         self.is_leaving = False
 
@@ -74,12 +89,12 @@ class Leases:
             self._end(download, lease.lease, chunk, LeaseOutcome.FAILED)
         elif download.held >> chunk & 1:
             self._end(download, lease.lease, chunk, LeaseOutcome.DECLINED, self._me)
-        elif not self._settings.has_origin:
+        elif lease.source is None and not self._settings.has_origin:
             # Not declined: the tracker would grant it to us again.
             self._end(download, lease.lease, chunk, LeaseOutcome.FAILED)
-        elif self.is_leaving or not download.takes_from_origin:
+        elif self.is_leaving or not self._is_allowed(lease, download):
             self._end(download, lease.lease, chunk, LeaseOutcome.DECLINED)
-        elif (owner := self._owner(download, chunk)) is not None:
+        elif (owner := self._owner(lease, download)) is not None:
             self._end(download, lease.lease, chunk, LeaseOutcome.DECLINED, owner)
         elif (reads := self._origin_reads(download, chunk)) or download.in_flight >> chunk & 1:
             self._share(lease, download, reads)
@@ -96,17 +111,43 @@ class Leases:
             self._end(download, lease.lease, lease.chunk, LeaseOutcome.DECLINED)
 
     def _begin(self, lease: Lease, download: Download, now: float) -> None:
+        if lease.source is not None:
+            self._begin_import(lease, lease.source, download, now)
+            return
         transfer = self._table.begin(download, lease.chunk, now, lease=lease.lease)
         download.leases[lease.lease] = lease.chunk
         self._orders.append(
             FetchFromOrigin(transfer.id, download.version, lease.chunk, max(lease.connections, 1))
         )
 
-    def _owner(self, download: Download, chunk: ChunkIndex) -> NodeId | None:
-        """A neighbour that announces the chunk. Slow sources do not count: the tracker grants a
-        chunk again when all its owners lag."""
+    def _begin_import(self, lease: Lease, source: PeerInfo, download: Download, now: float) -> None:
+        """Fetch a chunk from an agent that need not be a neighbour: a session of one request, which
+        is over as soon as it is asked for and takes none of the D slots."""
+        self._last_session += 1
+        session_id = SessionId(self._last_session)
+        is_same_zone = source.zone == self._settings.zone
+        session = Session(session_id, source.node_id, is_same_zone, is_open=False)
+        transfer = self._table.begin(download, lease.chunk, now, session=session, lease=lease.lease)
+        session.transfers.append(transfer)
+        download.leases[lease.lease] = lease.chunk
+        version, node = download.version, source.node_id
+        self._orders += (
+            RequestChunk(
+                transfer.id, node, session_id, version, lease.chunk, self._stripes(), source
+            ),
+            EndSession(node, session_id),
+        )
+
+    def _is_allowed(self, lease: Lease, download: Download) -> bool:
+        return download.takes_from_origin if lease.source is None else download.takes_from_peers
+
+    def _owner(self, lease: Lease, download: Download) -> NodeId | None:
+        """A neighbour that announces the chunk, of our zone if the lease is for that. Slow sources
+        do not count: the tracker grants a chunk again when all its owners lag."""
         for node, link in self._neighbourhood.links.items():
-            if link.announced.get(download.version, 0) >> chunk & 1 and not link.is_avoided:
+            is_here = not lease.is_for_zone or link.info.zone == self._settings.zone
+            is_held = link.announced.get(download.version, 0) >> lease.chunk & 1
+            if is_held and is_here and not link.is_avoided:
                 return node
         return None
 

@@ -81,7 +81,7 @@ class Node:
         self._requests = Requests(
             settings, rng, self._downloads, self._neighbourhood, self._table, self._nic, orders
         )
-        self._leases = Leases(settings, me, self._neighbourhood, self._table, orders)
+        self._leases = Leases(settings, me, self._neighbourhood, self._table, self._stripes, orders)
         self._origin = OriginReads(
             settings, me, rng, self._neighbourhood, self._table, self._nic, orders
         )
@@ -293,14 +293,15 @@ class Node:
             case LeasesReceived():
                 download = self._downloads.get(event.version)
                 if download is not None:
+                    download.is_zoned = event.is_zoned
                     for transfer in self._leases.received(event, download, now):
                         self._requests.cancel(transfer)
             case ModeReceived():
                 self._mode_received(event)
             case TrackerLost():
-                self._origin.is_tracker_lost = True
+                self._origin.is_tracker_lost = self._requests.zones.is_tracker_lost = True
             case TrackerRegained():
-                self._origin.is_tracker_lost = False
+                self._origin.is_tracker_lost = self._requests.zones.is_tracker_lost = False
             case LeaveRequested():
                 self._leave()
             case _:
@@ -370,6 +371,10 @@ class Node:
             self._neighbourhood.dial(now)
         if self._neighbourhood.rewire_at <= now:
             self._neighbourhood.rewire(self._holdings.useless(), now)
+
+    def _stripes(self) -> int:
+        """Data links for one chunk from a peer."""
+        return self._nic.stripes(self._requests.limit, self._settings.flow_cap_bytes_per_s)
 
     def _retune(self) -> None:
         """Take in a new NIC estimate or neighbour: sessions each way."""

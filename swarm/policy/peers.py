@@ -130,6 +130,15 @@ class Neighbourhood:
         self.rewire_at = math.inf
 
     @property
+    def me(self) -> NodeId:
+        return self._me
+
+    @property
+    def zone(self) -> str:
+        """Of this node."""
+        return self._settings.zone
+
+    @property
     def known_count(self) -> int:
         """Agents that are linked or may be reached, this node excluded."""
         return sum(not known.failure_count for known in self._known.values())
@@ -137,6 +146,17 @@ class Neighbourhood:
     def known_nodes(self) -> list[NodeId]:
         """This node and every agent that is linked or may be reached, for rendezvous hashing."""
         return [self._me, *(node for node, known in self._known.items() if not known.failure_count)]
+
+    def nodes_of_zone(self, zone: str) -> list[NodeId]:
+        """The same of one zone, which is this node's own."""
+        return [
+            self._me,
+            *(
+                node
+                for node, known in self._known.items()
+                if known.info.zone == zone and not known.failure_count
+            ),
+        ]
 
     def learn(self, peers: Iterable[PeerInfo], now: float) -> None:
         """Agents named by the tracker, a seed list or a neighbour."""

@@ -41,7 +41,8 @@ class Progress:
         self._table = table
         self._nic = nic
         self._sampled_at = -math.inf
-        # Payload rate of all origin reads together, over the last sample.
+        # Payload rate over the last sample of all that comes beside the sessions: origin reads and
+        # zone leases.
         self._origin_bytes_per_s = 0.0
 
     def sample(self, received: Iterable[tuple[TransferId, int]], now: float) -> None:
@@ -50,7 +51,7 @@ class Progress:
         for transfer_id, received_bytes in received:
             transfer = self._table.live.get(transfer_id)
             if transfer is not None:
-                if transfer.session is None:
+                if transfer.session is None or transfer.lease is not None:
                     from_origin += received_bytes - transfer.received
                 transfer.received = received_bytes
         if now > self._sampled_at:

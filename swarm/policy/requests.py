@@ -27,11 +27,12 @@ from swarm.policy.download import Download
 from swarm.policy.events import TransferId
 from swarm.policy.nic import NicEstimate
 from swarm.policy.peers import Neighbour, Neighbourhood
-from swarm.policy.picker import other_sources, pick_chunk, survey_sources
+from swarm.policy.picker import other_sources, pick_chunk
 from swarm.policy.progress import Progress
 from swarm.policy.racks import Rack
 from swarm.policy.settings import NodeSettings
 from swarm.policy.transfers import Session, Transfer, TransferTable
+from swarm.policy.zones import ZoneRule
 from swarm.protocol.ids import ChunkIndex, NodeId, SessionId, VersionId
 
 POLL_S_MIN = 0.02
@@ -78,6 +79,7 @@ class Requests:
         self._nic = nic
         self._orders = orders
         self.rack = Rack(settings, neighbourhood, nic, orders)
+        self.zones = ZoneRule(settings, neighbourhood)
         # D, and the open sessions.
         self.limit = settings.session_count
         self._sessions: dict[SessionId, Session] = {}
@@ -172,7 +174,9 @@ class Requests:
         is_import: bool = False,
     ) -> bool:
         """Open a session for one of the `useful` chunks; False if nobody can be asked now."""
-        survey = survey_sources(download, useful, links, self._poll_s(download), now)
+        survey, useful = self.zones.survey(
+            download, useful, links, self._sessions.values(), self._poll_s(download), now
+        )
         if not survey.best:
             self.fill_at = min(self.fill_at, survey.ask_at)
             return False
@@ -231,7 +235,8 @@ class Requests:
             return  # What the rack lacks is for any of its nodes to claim.
         link = self._neighbourhood.links[session.peer]
         for download in self._downloads.values():
-            useful = link.announced.get(download.version, 0) & download.wanted
+            wanted = self.zones.wanted_of(session, download, now)
+            useful = link.announced.get(download.version, 0) & wanted
             is_source = self.rack.is_source(link, download.version)
             if useful and download.takes_from_peers and is_source:
                 chunk = pick_chunk(download, link, useful, self._rng)
@@ -355,11 +360,9 @@ class Requests:
     def _cut(self, session: Session, *, crawls: bool) -> None:
         """Give a slow source up, unless that would leave nobody or it was cut before."""
         link = self._neighbourhood.links[session.peer]
-        others = (
-            []
-            if link.is_avoided
-            else other_sources(session.transfers[0], self._neighbourhood.links.values())
-        )
+        head = session.transfers[0]
+        near = () if link.is_avoided else self.zones.near(head.download)
+        others = other_sources(head, near)
         if any(crawls or self._has_free_slot(other) for other in others):
             self.cut_count += 1
             link.is_avoided = True

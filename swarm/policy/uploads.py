@@ -62,6 +62,9 @@ DOUBTS_MAX = 32
 """Chunks that one peer can make us hash again in a minute; a disk that damages more is noticed by
 others too."""
 
+IMPORTS_MAX = 8
+"""Uploads for zone leases beside the slots; the tracker spreads sixteen for each zone over all
+holders. What is more waits or is refused like any other request."""
 EXPORT_SLOTS = 2
 """Uploads to agents outside the rack beside U; see the module's docstring."""
 
@@ -101,6 +104,8 @@ class Uploads:
         self._orders = orders
         self._active: dict[SessionKey, Upload] = {}
         self._queue: dict[SessionKey, ChunkRequested] = {}
+        # Uploads to other zones, one chunk each; they take no slot.
+        self._imports: dict[SessionKey, ChunkRequested] = {}
         # Chunks that a peer found wrong → until when they are not served.
         self._doubted: dict[tuple[VersionId, ChunkIndex], float] = {}
         # (peer, chunk) → when that peer may make us hash it again.
@@ -113,7 +118,7 @@ class Uploads:
 
     @property
     def active_count(self) -> int:
-        return len(self._active)
+        return len(self._active) + len(self._imports)
 
     def handle(
         self, event: UploadEvent, downloads: Mapping[VersionId, Download], now: float
@@ -122,7 +127,13 @@ class Uploads:
         match event:
             case ChunkRequested():
                 download = downloads.get(event.version)
-                self.request(event, download.held if download else 0)
+                # Sessions stay within a zone, so this can only be a zone lease's.
+                is_import = (
+                    download is not None
+                    and download.is_zoned
+                    and event.zone not in (None, self._neighbourhood.zone)
+                )
+                self.request(event, download.held if download else 0, is_import=is_import)
             case UploadFinished():
                 self.finish((event.peer, event.session), event.sent_bytes)
             case RequestCancelled():
@@ -177,12 +188,16 @@ class Uploads:
         self.slot_count = slot_count
         self._serve_queue()
 
-    def request(self, event: ChunkRequested, held: int) -> None:
-        """A peer asks for a chunk; `held` is what this node has of the version."""
+    def request(self, event: ChunkRequested, held: int, *, is_import: bool = False) -> None:
+        """A peer asks for a chunk, perhaps to bring it into its zone; `held` is what this node has
+        of the version."""
         if self.is_leaving:
             self._refuse(event, RefuseReason.LEAVING)
         elif not held >> event.chunk & 1 or self._is_doubted(event):
             self._refuse(event, RefuseReason.NOT_HELD)
+        elif is_import and len(self._imports) < IMPORTS_MAX:
+            self._imports[_key(event)] = event
+            self._order_upload(event)
         elif (upload := self._active.get(_key(event))) is not None:
             self._follow(upload, event)
         elif _key(event) in self._queue:
@@ -206,6 +221,9 @@ class Uploads:
     def finish(self, key: SessionKey, sent_bytes: int) -> None:
         """The current chunk of a session is out: who is queued goes first, then its own next."""
         self.sent_bytes += sent_bytes
+        if self._imports.pop(key, None) is not None:
+            self.finished_count += 1
+            return
         upload = self._active.pop(key, None)
         if upload is None:
             return
@@ -224,6 +242,8 @@ class Uploads:
 
     def cancel(self, key: SessionKey, chunk: ChunkIndex) -> None:
         """A peer took back a request that had not begun."""
+        if self._imports.pop(key, None) is not None:
+            return
         queued = self._queue.get(key)
         if queued is not None and queued.chunk == chunk:
             del self._queue[key]
@@ -239,10 +259,11 @@ class Uploads:
     def close(self, key: SessionKey) -> None:
         """A session's links are gone: so are its slot and its place in the queue."""
         self._queue.pop(key, None)
+        self._imports.pop(key, None)
         self._drop(key)
 
     def close_peer(self, peer: NodeId) -> None:
-        for key in [key for key in (*self._queue, *self._active) if key[0] == peer]:
+        for key in [key for key in (*self._queue, *self._imports, *self._active) if key[0] == peer]:
             self.close(key)
         self._serve_queue()
 
@@ -336,7 +357,7 @@ class Uploads:
 
     def _pace_bytes_per_s(self) -> int:
         """What the next upload may take; 0: all it can."""
-        count = len(self._active)
+        count = self.active_count
         is_full = self._bytes_per_s >= FULL_SHARE * self._uplink_bytes_per_s
         if count < 2 or not self._bytes_per_s or not is_full:
             return 0
@@ -360,6 +381,7 @@ class Uploads:
         assert len(self._queue) <= 2 * self._queue_count
         assert not any(self._has_slot(peer) for peer, _ in self._queue)
         assert not self._queue.keys() & self._active.keys()
+        assert len(self._imports) <= IMPORTS_MAX
 
 
 def _key(event: ChunkRequested) -> SessionKey:

@@ -48,12 +48,18 @@ class LeaseOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to read one chunk from the origin."""
+    """The right to read one chunk from the origin, or the charge to bring one into a zone."""
 
     lease: LeaseId
     chunk: ChunkIndex
     # Connections to read it over, each on its own range.
     connections: int
+    # A zone lease: the agent's zone lacks the chunk and others hold it, so that agents of other
+    # zones announce it is no reason to decline. An agent that does not know this key reads the
+    # origin, which is dearer and as good.
+    is_for_zone: bool = False
+    # Of a zone lease: the agent of another zone to fetch it from. None: read the origin.
+    source: PeerInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +164,9 @@ class VersionState:
     # All live leases of this agent.
     leases: tuple[Lease, ...]
     mode: Mode
+    # Agents lie in several zones, and zone leases bring each chunk into this agent's: what has no
+    # lease is to be fetched within the zone.
+    is_zoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

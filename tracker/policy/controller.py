@@ -197,8 +197,11 @@ class ConnectionController:
             return math.inf
         if nic_bytes_per_s <= 0:
             return self._settings.blind_first_leases
-        wanted = self._connections_for(self._settings.first_nic_share * nic_bytes_per_s)
-        return math.ceil(wanted / self.connections_per_chunk)
+        return self.leases_for(self._settings.first_nic_share * nic_bytes_per_s)
+
+    def leases_for(self, bytes_per_s: float) -> int:
+        """Leases that give this rate by what a connection of S3 gives."""
+        return math.ceil(self._connections_for(bytes_per_s) / self.connections_per_chunk)
 
     def step(self, demand: Demand, *, is_throttled: bool, now: float) -> None:
         """Look at the rate and move the limit; call it every `step_s` while chunks are left."""

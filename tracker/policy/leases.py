@@ -45,6 +45,11 @@ class LiveLease:
     received_bytes: int = 0
     # Leases granted later that finished first.
     overtaken: int = 0
+    # When its holder last said how far it is; None before.
+    received_at: float | None = None
+    # A zone lease, and the agent to fetch it from; no source: the origin.
+    is_for_zone: bool = False
+    source: NodeId | None = None
     # When it was part of a listen answer; None before.
     delivered_at: float | None = None
     # The holder's report did not list it: taken back then unless one does.
@@ -66,6 +71,13 @@ class LeaseCounts:
     returned_dead: int = 0
     returned_unlisted: int = 0
     adopted: int = 0
+    # Zone leases with a peer as source; those that read the origin count above.
+    zone_granted: int = 0
+    zone_verified: int = 0
+    zone_declined: int = 0
+    zone_failed: int = 0
+    zone_revoked: int = 0
+    zone_returned: int = 0
 
 
 class LeaseBook:

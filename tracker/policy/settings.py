@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from swarm.protocol.tracker_api import LEASE_REPORT_INTERVAL_S, REPORT_INTERVAL_S
+from tracker.policy.prices import ZoneCopies
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,9 @@ class HandoutSettings:
     full_mesh_agents: int = 33
     # Edges that an agent accepts, as a multiple of K; above it newcomers go elsewhere.
     degree_factor: int = 3
-    # Part of a handout that lies in the agent's own zone. The rest keeps zones connected: without
-    # it a chunk held in one zone would be out of reach, and out of the lease pool, for all others.
-    own_zone_share: float = 0.75
+    # Part of a handout that lies in the agent's own zone. Sessions stay there; the rest is who
+    # could still be asked without a tracker.
+    own_zone_share: float = 0.875
     # Rack mates that an agent is told of, beside its other edges, and agents outside its rack at
     # least. As many edges
     # again come in from outside, so that a rack of 16 has 64 of them.
@@ -146,6 +147,31 @@ class ControllerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ZoneSettings:
+    """How chunks come into zones."""
+
+    copies: ZoneCopies = ZoneCopies.PEER
+    # Zone leases live in one zone; the study sees no difference between 4, 16 and 48.
+    leases_max: int = 16
+    # Where a zone reads its own copy from the origin: at least as many as fill so many NICs.
+    origin_nics: float = 1.5
+    # Receivers looked at for one zone lease, and holders remembered of each chunk (study).
+    candidates: int = 12
+    holders: int = 6
+    # Revoked below this share of the usual rate, with so many usual times still to go; and, while
+    # nothing was heard of it, after so many usual times and a report.
+    slow_share: float = 0.3
+    slow_remaining: float = 2.0
+    patience_factor: float = 4.0
+    # How long the slow end of a revoked lease counts as slow.
+    slow_s: float = 10.0
+    # First and longest rest of a source that failed, and failures before the other way is tried.
+    failed_s: float = 0.5
+    failed_s_max: float = 10.0
+    attempts: int = 3
+
+
+@dataclass(frozen=True, slots=True)
 class TrackerSettings:
     """All of them."""
 
@@ -153,3 +179,4 @@ class TrackerSettings:
     handout: HandoutSettings = field(default_factory=HandoutSettings)
     leases: LeaseSettings = field(default_factory=LeaseSettings)
     controller: ControllerSettings = field(default_factory=ControllerSettings)
+    zones: ZoneSettings = field(default_factory=ZoneSettings)

@@ -133,6 +133,7 @@ class Swarms:
             self._rng,
             chunk_count=chunk_count,
             chunk_bytes=chunk_bytes,
+            origin=origin,
             throttle=throttle,
             new_lease_id=self._new_lease_id,
         )

@@ -265,7 +265,7 @@ class Tracker:
                 swarm.set_bits(member, int.from_bytes(said.bits, "little"), now=now)
             elif member.has_reported:
                 added, removed = bits_of(said.added), bits_of(said.removed)
-                swarm.change_bits(member, added, removed, now=now)
+                swarm.change_bits(member, added, removed, now)
             else:
                 needs_resync = True
         self._leave_unwanted(peer, now)
@@ -279,8 +279,8 @@ class Tracker:
             self._adopt(peer, progress, now)
         for swarm, member in self.swarms.of(peer):
             for progress in report.leases:
-                swarm.progress(member, progress, now=now)
-            swarm.listed(member, listed, now=now)
+                swarm.ends.progress(member, progress, now=now)
+            swarm.ends.listed(member, listed, now=now)
 
     def _adopt(self, peer: Peer, progress: LeaseProgress, now: float) -> None:
         """Take over a lease of a former epoch."""
@@ -295,7 +295,7 @@ class Tracker:
         if swarm is None or member is None or end.chunk >= swarm.chunk_count:
             return
         owner = swarm.members.get(end.owner) if end.owner else None
-        swarm.end(member, end, owner, now=now)
+        swarm.ends.end(member, end, owner, now=now)
 
     def _take_accusations(self, peer: Peer, report: Report, now: float) -> None:
         for target in report.unreachable:
@@ -377,6 +377,7 @@ class Tracker:
             handout=tuple(swarm.members[other].peer.info for other in told),
             leases=swarm.leases_of(member, now=now),
             mode=swarm.mode,
+            is_zoned=swarm.is_zoned,
         )
 
     def _news_of_channels(

@@ -39,7 +39,7 @@ def link_over(sock: socket.socket) -> UploadLink:
         unreadable=unexpected,
         count_bytes=unexpected,
     )
-    return UploadLink(NodeId(bytes(16)), FrameStream(sock), parts)
+    return UploadLink(NodeId(bytes(16)), "", FrameStream(sock), parts)
 
 
 def pace_of(sock: socket.socket) -> int:
