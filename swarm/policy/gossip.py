@@ -78,8 +78,14 @@ class Gossip:
             self._tell_all(download, download.held & 1 << chunk)
 
     def _tell_all(self, download: Download, chunks: int) -> None:
-        for link in self._neighbourhood.links.values():
-            self._tell(link, download, chunks)
+        if not self.is_leaving and chunks:
+            version, load = download.version, self._uploads.load
+            for link in self._neighbourhood.links.values():
+                theirs = link.announced.get(version)
+                if theirs is not None:
+                    news = chunks ^ (chunks & theirs)
+                    if news:
+                        self._orders.append(SendHave(link.info.node_id, version, news, load))
 
     def _tell(self, link: Neighbour, download: Download, chunks: int) -> None:
         theirs = link.announced.get(download.version)

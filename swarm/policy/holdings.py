@@ -42,10 +42,8 @@ class Holdings:
         self._orders = orders
         # Chunks to believe again, oldest first.
         self._second_chances: list[tuple[float, NodeId, VersionId, ChunkIndex]] = []
-
-    @property
-    def second_chance_at(self) -> float:
-        return self._second_chances[0][0] if self._second_chances else math.inf
+        # When the first of them is due; infinite if there is none.
+        self.second_chance_at = math.inf
 
     def replace(self, link: Neighbour, version: VersionId, bits: int) -> None:
         """A bit field: all that the neighbour holds."""
@@ -117,10 +115,12 @@ class Holdings:
         else:
             at = now + SECOND_CHANCE_S
             self._second_chances.append((at, node, download.version, chunk))
+            self.second_chance_at = self._second_chances[0][0]
 
     def give_second_chances(self, now: float) -> None:
         while self.second_chance_at <= now:
             _, node, version, chunk = self._second_chances.pop(0)
+            self.second_chance_at = self._second_chances[0][0] if self._second_chances else math.inf
             link = self._neighbourhood.links.get(node)
             if link is not None and version in link.announced and version in self._downloads:
                 self.add(link, version, 1 << chunk)

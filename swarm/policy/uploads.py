@@ -106,8 +106,9 @@ class Uploads:
         self._queue: dict[SessionKey, ChunkRequested] = {}
         # Uploads to other zones, one chunk each; they take no slot.
         self._imports: dict[SessionKey, ChunkRequested] = {}
-        # Chunks that a peer found wrong → until when they are not served.
+        # Chunks that a peer found wrong → until when they are not served, and the first of these.
         self._doubted: dict[tuple[VersionId, ChunkIndex], float] = {}
+        self.doubt_ends_at = math.inf
         # (peer, chunk) → when that peer may make us hash it again.
         self._reports: dict[tuple[NodeId, VersionId, ChunkIndex], float] = {}
 
@@ -307,14 +308,11 @@ class Uploads:
         if self._doubted.get((version, chunk), 0.0) <= now:
             self._orders.append(HashAgain(version, chunk))
         self._doubted[version, chunk] = now + HASH_AGAIN_S
+        self.doubt_ends_at = min(self._doubted.values())
         self.forget(version, chunk)
 
     def _is_doubted(self, event: ChunkRequested) -> bool:
         return (event.version, event.chunk) in self._doubted
-
-    @property
-    def doubt_ends_at(self) -> float:
-        return min(self._doubted.values(), default=math.inf)
 
     def end_doubts(self, now: float) -> list[tuple[VersionId, ChunkIndex]]:
         """Chunks that were doubted and, not being reported damaged, are sound. To be announced
@@ -322,6 +320,7 @@ class Uploads:
         sound = [key for key, at in self._doubted.items() if at <= now]
         for key in sound:
             del self._doubted[key]
+        self.doubt_ends_at = min(self._doubted.values(), default=math.inf)
         return sound
 
     def _drop(self, key: SessionKey) -> None:
@@ -382,6 +381,7 @@ class Uploads:
         assert not any(self._has_slot(peer) for peer, _ in self._queue)
         assert not self._queue.keys() & self._active.keys()
         assert len(self._imports) <= IMPORTS_MAX
+        assert self.doubt_ends_at == min(self._doubted.values(), default=math.inf)
 
 
 def _key(event: ChunkRequested) -> SessionKey:
