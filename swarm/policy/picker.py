@@ -24,6 +24,11 @@ from swarm.protocol.availability import Availability
 from swarm.protocol.chunk_set import pick_bit
 from swarm.protocol.ids import ChunkIndex
 
+AVOIDED_WAIT_S = 1.0
+"""A slow source is worth it only if nobody else can be asked for so long. Asked whenever all others
+were busy for a moment, one at a twentieth of the common rate held a session for seconds again and
+again."""
+
 
 def pick_rarest(availability: Availability, useful: int, rng: random.Random) -> ChunkIndex:
     """A random one of the rarest chunks in `useful`, which must not be empty."""
@@ -87,11 +92,13 @@ def survey_sources(
             ask_at = min(ask_at, link.rest_until)
         elif link.load >= link.places and link.load_at + load_age_s > now:
             ask_at = min(ask_at, link.load_at + load_age_s)
-        elif link.is_avoided:
+        elif link.is_avoided and link.avoided_until > now:
             avoided.append(link)
         elif (load := link.load / link.places) < least:
             least = load
             best = [link]
         elif load == least:
             best.append(link)
-    return Survey(best or avoided, ask_at)
+    if not best and ask_at > now + AVOIDED_WAIT_S:
+        best = avoided
+    return Survey(best, ask_at)

@@ -1,7 +1,7 @@
 """How far transfers have come, and which of them come too slowly.
 
 A chunk from a peer is slow when it is not half done after 2·D chunk times and comes at less than a
-third of our fair share, (NIC − origin intake) / sessions. Until the NIC is known the share is the
+third of our fair share, (NIC − origin intake) / D. Until the NIC is known the share is the
 median of the current sources. Forgetting the origin intake made a four-node swarm cut healthy
 sources and end at 1.5 times the bound.
 
@@ -28,10 +28,12 @@ from swarm.protocol.chunk_set import iter_bits
 SLOW_AGE_S_MIN = 0.25
 """No source is judged earlier: two samples of progress, and the start of a TCP flow."""
 SLOW_SHARE = 1 / 3
-"""Below this part of the fair share a source is slow. Healthy flows stay above a half."""
-CRAWL_SHARE = 1 / 10
+"""Below this part of the fair share a source is slow."""
+HEALTHY_SHARE = 1 / 2
+"""Healthy flows stay above this part; one that gets there again is avoided no more."""
+CRAWL_SHARE = 1 / 4
 """Below this part it is worth a queue elsewhere to be rid of it: a node at a twentieth of the
-common rate gives less, the least flow of a crowded uplink more."""
+common rate gives a fifth when it serves nobody else, the least flow of a crowded uplink a third."""
 
 
 class Progress:
@@ -58,19 +60,25 @@ class Progress:
             self._origin_bytes_per_s = max(from_origin, 0) / (now - self._sampled_at)
             self._sampled_at = now
 
-    def fair_bytes_per_s(self, heads: list[Transfer], now: float) -> float:
-        """What each of the sources should give; `heads` are the transfers that are running."""
+    def fair_bytes_per_s(self, heads: list[Transfer], limit: int, now: float) -> float:
+        """What each of the sources should give; `heads` are the transfers that are running, at most
+        `limit` of them."""
         if self._nic.is_known:
             left = self._nic.bytes_per_s - self._origin_bytes_per_s
-            return max(left, 0.0) / max(len(heads), 1)
+            return max(left, 0.0) / max(len(heads), limit)
         return statistics.median(head.bytes_per_s(now) for head in heads) if heads else 0.0
+
+    def is_healthy(self, transfer: Transfer, heads: list[Transfer], limit: int, now: float) -> bool:
+        """A transfer that has ended came about as fast as it should."""
+        rate = transfer.length / max(now - transfer.begun_at, 1e-9)
+        return rate >= self.fair_bytes_per_s(heads, limit, now) * HEALTHY_SHARE
 
     def slow_ones(
         self, heads: list[Transfer], limit: int, now: float
     ) -> list[tuple[Transfer, bool]]:
         """The running transfers that come too slowly, each with whether it crawls; `limit` is
         D."""
-        fair_bytes_per_s = self.fair_bytes_per_s(heads, now)
+        fair_bytes_per_s = self.fair_bytes_per_s(heads, limit, now)
         return [
             (head, head.bytes_per_s(now) < fair_bytes_per_s * CRAWL_SHARE)
             for head in heads

@@ -8,8 +8,8 @@ nothing more for us, or when it is cut.
 
 **Slow sources** (`progress.py`) are cancelled and their peer avoided. Never the last holder, for
 slow is better than nothing; never a peer that is already avoided, or two slow sources would be cut
-in turn for ever. An avoided peer is asked when nobody else has anything, and forgiven once it
-delivers at its fair share.
+in turn for ever. An avoided peer is asked for one chunk at a time when nobody else has anything,
+forgiven once it delivers, and gets another chance after a while.
 
 **End game.** When all missing chunks are on their way, the slowest one is asked for a second time
 where another peer holds it and twice the usual time would not see it done. The first copy wins,
@@ -52,11 +52,7 @@ LOCAL_REST_S = 1.0
 """After a failure of our own disk; doubles up to 32 s, so that a full disk does not spin."""
 LOCAL_DOUBLINGS_MAX = 5
 SPEED_FACTOR_MAX = 8
-"""How many times faster than the slowest common NIC a node may be treated. That NIC is an eighth up
-from the slowest of what neighbours announced, so that one crippled node does not make all others
-look fast. A quarter up, a fast node with two slow ones among its nine links ran 4 sessions and not
-16, and ended at 1.76 of the bound instead of 1.11 (simulated, 30 nodes of 25 and 30 of 100 Gbit/s).
-"""
+"""How many times faster than the slowest common NIC a node may be treated."""
 
 
 class Requests:
@@ -111,11 +107,9 @@ class Requests:
         if self._tuned_for == (rate, self._neighbourhood.link_revision):
             return
         self._tuned_for = (rate, self._neighbourhood.link_revision)
-        links = self._neighbourhood.links.values()
-        announced = sorted(link.nic_bytes_per_s for link in links if link.nic_bytes_per_s)
-        base = announced[len(announced) // 8] if announced else 0
+        base = self._neighbourhood.base_nic_bytes_per_s()
         self.limit = self._slots(rate, base)
-        for link in links:
+        for link in self._neighbourhood.links.values():
             slots = self._slots(link.nic_bytes_per_s, base)
             link.places = slots + self._settings.upload_queue_count
 
@@ -192,11 +186,12 @@ class Requests:
         chunk = pick_chunk(download, link, useful, self._rng)
         if is_import:
             self.rack.claim(download, chunk)
-        session = self._open(link, is_import=is_import)
+        session = self._open(link, now, is_import=is_import)
         self._request(session, download, chunk, now)
         return True
 
-    def _open(self, link: Neighbour, *, is_import: bool) -> Session:
+    def _open(self, link: Neighbour, now: float, *, is_import: bool) -> Session:
+        link.is_avoided = link.is_avoided and link.avoided_until > now
         self._last_session += 1
         is_same_zone = link.info.zone == self._settings.zone
         session = Session(SessionId(self._last_session), link.info.node_id, is_same_zone, is_import)
@@ -241,6 +236,8 @@ class Requests:
         if session.is_import:
             return  # What the rack lacks is for any of its nodes to claim.
         link = self._neighbourhood.links[session.peer]
+        if link.is_avoided:
+            return  # The next chunk may come from anybody.
         for download in self._downloads.values():
             wanted = self.zones.wanted_of(session, download, now)
             useful = link.announced.get(download.version, 0) & wanted
@@ -269,15 +266,10 @@ class Requests:
         link = self._neighbourhood.links.get(session.peer)
         if link is not None:
             link.refusal_count = 0
-            self._forgive(link, transfer, now)
+            if link.is_avoided:
+                heads = self._heads()
+                link.is_avoided = not self._progress.is_healthy(transfer, heads, self.limit, now)
         self._advance(session, transfer, now)
-
-    def _forgive(self, link: Neighbour, transfer: Transfer, now: float) -> None:
-        """An avoided source that delivers at its fair share again is avoided no more."""
-        if link.is_avoided:
-            elapsed = max(now - transfer.begun_at, 1e-9)
-            fair_bytes_per_s = self._progress.fair_bytes_per_s(self._heads(), now)
-            link.is_avoided = transfer.length / elapsed < fair_bytes_per_s
 
     def _advance(self, session: Session, transfer: Transfer, now: float) -> None:
         """The transfer is over; the one that was asked for early comes to the head."""
@@ -359,20 +351,21 @@ class Requests:
         if self._sessions:
             for head, crawls in self._progress.slow_ones(self._heads(), self.limit, now):
                 assert head.session is not None
-                self._cut(head.session, crawls=crawls)
+                self._cut(head.session, now, crawls=crawls)
 
     def _heads(self) -> list[Transfer]:
         return [session.transfers[0] for session in self._sessions.values()]
 
-    def _cut(self, session: Session, *, crawls: bool) -> None:
+    def _cut(self, session: Session, now: float, *, crawls: bool) -> None:
         """Give a slow source up, unless that would leave nobody or it was cut before."""
         link = self._neighbourhood.links[session.peer]
+        if link.is_avoided:
+            return
         head = session.transfers[0]
-        near = () if link.is_avoided else self.zones.near(head.download)
-        others = other_sources(head, near)
+        others = other_sources(head, self.zones.near(head.download))
         if any(crawls or self._has_free_slot(other) for other in others):
             self.cut_count += 1
-            link.is_avoided = True
+            link.avoid(now)
             for given_up in session.transfers:
                 self.cancel(given_up)
 

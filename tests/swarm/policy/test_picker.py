@@ -122,10 +122,38 @@ def test_an_avoided_peer_is_asked_only_when_nobody_else_has_anything() -> None:
         B   ####
         C   #...
     """)
-    links["B"].is_avoided = True
+    links["B"].avoid(0.0)
     assert sources(download, links) == "C"
     download.in_flight = bits("#...")
     assert sources(download, links) == "B"
+
+
+def test_a_moment_is_waited_for_others_before_an_avoided_peer_is_asked() -> None:
+    download, links = neighbours("""
+        me  ....
+        B   ####
+        C   ####
+    """)
+    links["B"].avoid(1.0)
+    links["C"].rest_until = 2.5
+    survey = survey_sources(download, download.wanted, links.values(), 0.5, 1.6)
+    assert (survey.best, survey.ask_at) == ([], 2.5)
+    assert sources(download, links, now=1.4) == "B"
+
+
+def test_an_avoided_peer_gets_another_chance_later_after_each_cut() -> None:
+    download, links = neighbours("""
+        me  ....
+        B   ####
+        C   ####
+    """)
+    links["C"].hear_load(1, 0.0)
+    links["B"].avoid(1.0)
+    assert sources(download, links, now=10.9) == "C"
+    assert sources(download, links, now=11.0) == "B"
+    links["B"].avoid(11.0)
+    assert sources(download, links, now=30.9) == "C"
+    assert sources(download, links, now=31.0) == "B"
 
 
 def test_nobody_to_ask_means_no_instant_to_wait_for() -> None:
