@@ -31,9 +31,10 @@ SLOW_SHARE = 1 / 3
 """Below this part of the fair share a source is slow."""
 HEALTHY_SHARE = 1 / 2
 """Healthy flows stay above this part; one that gets there again is avoided no more."""
-CRAWL_SHARE = 1 / 4
+CRAWL_SHARE = 1 / 10
 """Below this part it is worth a queue elsewhere to be rid of it: a node at a twentieth of the
-common rate gives a fifth when it serves nobody else, the least flow of a crowded uplink a third."""
+common rate gives less, the least flow of a crowded uplink more. With a quarter slow nodes cost as
+much, and swarms whose racks share a narrow uplink cut each other's flows."""
 
 
 class Progress:
