@@ -5,7 +5,8 @@ The same record is made by an agent (`--trace FILE`) and by a simulated node, so
 truth are compared by one piece of code. Times are seconds since the node began to want the version;
 `started_at` places the node among the others, on the wall clock (an agent's) or on virtual time.
 
-A trace is JSON, one object a line, and bounded: past `ATTEMPTS_MAX` attempts are only counted.
+A trace is JSON, one object a line, and bounded: past `ATTEMPTS_MAX` attempts are only counted, and
+what happens after the end is not written.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from swarm.protocol.ids import VersionId
 SCHEMA = "weightswarm-trace"
 SCHEMA_VERSION = 1
 ATTEMPTS_MAX = 100_000
-"""The most chunks a version has, and 25 MB of text."""
+"""So many chunks of the size that the largest versions get hold 6.7 TB; 21 MB of text."""
+HANDSHAKES_MAX = 1000
+"""A node dials its sixteen neighbours, and others for those that go: sixty times all of them."""
 ORIGIN = "origin"
 VERIFIED = "verified"
 _HINT = "record it anew with `swarm agent --trace FILE`"
@@ -126,8 +129,8 @@ class _Pending:
 class ColdStartRecorder:
     """Watches one node's events and commands and makes lines of them; the caller writes them.
 
-    Knows one version: the first that the node begins. `lines` is emptied by its reader and holds
-    no more than a trace may have."""
+    Knows one version: the first that the node begins. However long the node lives, no more lines
+    are made than a trace may have; `lines` is emptied by its reader."""
 
     def __init__(self, node: str, settings: TraceSettings) -> None:
         self.lines: deque[str] = deque()
@@ -140,6 +143,7 @@ class ColdStartRecorder:
         self._pending: dict[TransferId, _Pending] = {}
         self._attempt_count = 0
         self._dropped_count = 0
+        self._handshake_count = 0
         self._is_over = False
 
     def watch(
@@ -155,7 +159,7 @@ class ColdStartRecorder:
                 case TransferFailed():
                     self._end(event.transfer, event.reason.name.lower(), now)
                 case PeerConnected() if event.is_outgoing:
-                    self._add("handshake", {"rtt_s": _rounded(event.rtt_s)})
+                    self._handshaken(event.rtt_s)
                 case _:
                     pass
         for command in commands:
@@ -210,6 +214,11 @@ class ColdStartRecorder:
         if not self._missing:
             self._finish(0.0)
 
+    def _handshaken(self, rtt_s: float) -> None:
+        if not self._is_over and self._handshake_count < HANDSHAKES_MAX:
+            self._handshake_count += 1
+            self._add("handshake", {"rtt_s": _rounded(rtt_s)})
+
     def _verified(self, event: ChunkVerified, now: float) -> None:
         if event.version != self._version:
             return
@@ -246,8 +255,7 @@ class ColdStartRecorder:
         self._add("end", asdict(end))
 
     def _add(self, kind: str, entries: dict[str, object]) -> None:
-        if len(self.lines) < 2 * ATTEMPTS_MAX:
-            self.lines.append(json.dumps({"kind": kind} | entries, separators=(",", ":")))
+        self.lines.append(json.dumps({"kind": kind} | entries, separators=(",", ":")))
 
 
 def parse_trace(lines: Iterator[str], name: str) -> Trace:

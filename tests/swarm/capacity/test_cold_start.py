@@ -13,11 +13,13 @@ from swarm.policy.commands import FetchFromOrigin, RequestChunk
 from swarm.policy.events import (
     ChunkVerified,
     FailureReason,
+    PeerConnected,
     TransferFailed,
     TransferId,
     VersionAdded,
 )
 from swarm.protocol.ids import ChunkIndex, NodeId, SessionId, VersionId
+from tests.support.story import peer_info
 
 VERSION = VersionId(bytes(32))
 OTHER = VersionId(bytes([1]) * 32)
@@ -107,6 +109,21 @@ def test_a_trace_is_bounded_and_says_what_is_missing(
     assert len(trace.attempts) == 2
     assert trace.end is not None
     assert trace.end.dropped_count == 3
+
+
+def test_a_trace_holds_no_more_handshakes_than_the_start_needs(
+    recorder: ColdStartRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And none after its end, though a node that serves is dialled for months."""
+    monkeypatch.setattr(cold_start, "HANDSHAKES_MAX", 2)
+    met = PeerConnected(peer_info("a"), 0, is_outgoing=True, rtt_s=0.5)
+    recorder.watch([met] * 3, [], 101.0, 0.0)
+    monkeypatch.setattr(cold_start, "HANDSHAKES_MAX", 10)
+    recorder.watch([verified(1, None), verified(2, None), met], [], 102.0, 0.0)
+    recorder.watch([met], [], 103.0, 0.0)
+    recorder.close()
+    assert json.loads(recorder.lines[-1])["kind"] == "end"
+    assert parse_trace(iter(recorder.lines), "trace").handshakes_s == (0.5, 0.5)
 
 
 @pytest.mark.parametrize(
