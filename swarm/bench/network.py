@@ -34,7 +34,6 @@ from swarm.bench.payload import Payload
 from swarm.capacity.cold_start import VERIFIED, Attempt, Trace, parse_trace
 from swarm.capacity.profile import AgentProfile, NetworkProfile
 from swarm.errors import NotFoundError, StalledError, SwarmError
-from swarm.policy.settings import NodeSettings
 from swarm.protocol.ids import Address, VersionId
 
 CONNECT_TIMEOUT_S = 3.0
@@ -43,6 +42,8 @@ SAMPLES_MIN = 8
 """Looks at a pull, a quarter of a second apart: two seconds tell a rate."""
 SETTLED_SHARE = 0.2
 """Left out at both ends where flows are compared: they start and end one by one."""
+SETTLED_COUNT_MIN = 8
+"""Of fewer the deviation is itself uncertain by more than a quarter: 1 / sqrt(2 (n - 1))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class _Pulled:
     trace: Trace
     cpu_s: float
     interface_bytes: tuple[int, int] | None
-    # (time, payload bytes received by then), now and then.
+    # (time, payload bytes received by then), at least one.
     samples: tuple[tuple[float, int], ...]
 
     @property
@@ -66,9 +67,9 @@ class _Pulled:
 
     @property
     def bytes_per_s(self) -> float | None:
-        """While bytes came: between the first look and the last that saw some on their way, or if
-        it was too short for looks, from the first byte to the last."""
-        moving = [self.samples[0], *(b for a, b in pairwise(self.samples) if b[1] > a[1])][1:-1]
+        """While bytes came: from the first look that saw some to the last but one, or if it was too
+        short for looks, from the first byte to the last."""
+        moving = [b for a, b in pairwise(self.samples) if b[1] > a[1]][:-1]
         if len(moving) >= SAMPLES_MIN:
             (begun, before), (ended, after) = moving[0], moving[-1]
             return (after - before) / (ended - begun)
@@ -86,14 +87,14 @@ async def measure_network(
     peers = settings.peers
     rtt_s = await trio.to_thread.run_sync(_round_trip_s, peers)
     interface = interface_of(peers[0])
+    counter = None if interface is None or interface.is_loopback else interface
     alone = replace(settings, peers=peers[:1], session_count=1)
     flow = await _pull(alone, payload.large, work / "flow", limit_s, None)
     small = await _pull(alone, payload.small, work / "small", limit_s, None)
-    usual = replace(settings, session_count=NodeSettings().session_count)
-    card = await _pull(usual, payload.large, work / "card", limit_s, interface)
+    card = await _pull(settings, payload.large, work / "card", limit_s, counter)
     headers, acknowledgements = _card_shares(card)
     notes = []
-    if interface is None or interface.is_loopback:
+    if counter is None:
         notes.append("network.header_share: no card between the machines, not measured")
     if len(peers) < 2:
         notes.append("network.unevenness: needs two or more --peer, not measured")
@@ -121,13 +122,13 @@ async def _pull(
     version: VersionId,
     directory: Path,
     limit_s: float,
-    interface: Interface | None,
+    counter: Interface | None,
 ) -> _Pulled:
-    """Pull for at most `limit_s` and look at what came."""
+    """Pull for at most `limit_s` and look at what came, and at what `counter` counted."""
     trace = directory.with_suffix(".trace")
     own = replace(settings, cache=directory, trace=trace, leave_grace_s=0.0)
     cpu_s = _cpu_s()
-    before = interface.passed_bytes() if interface is not None else (0, 0)
+    before = counter.passed_bytes() if counter is not None else (0, 0)
     failure: SwarmError | None = None
     samples: list[tuple[float, int]] = []
 
@@ -139,7 +140,7 @@ async def _pull(
             await pull(own, version.hex(), directory, watch=look)
         except StalledError as error:
             failure = error
-    after = interface.passed_bytes() if interface is not None else (0, 0)
+    after = counter.passed_bytes() if counter is not None else (0, 0)
     cpu_s = _cpu_s() - cpu_s
     lines = trace.read_text(encoding="utf-8").splitlines() if trace.exists() else []
     if not any('"outcome":"verified"' in line for line in lines):
@@ -149,8 +150,7 @@ async def _pull(
             object_name=names,
             hint="run `swarm bench fleet --serve` there, with the same --size and key",
         )
-    has_card = interface is not None and not interface.is_loopback
-    passed = (after[0] - before[0], after[1] - before[1]) if has_card else None
+    passed = (after[0] - before[0], after[1] - before[1]) if counter is not None else None
     return _Pulled(parse_trace(iter(lines), str(trace)), cpu_s, passed, tuple(samples))
 
 
@@ -178,7 +178,7 @@ def _card_shares(pulled: _Pulled) -> tuple[float | None, float | None]:
         return None, None
     received, sent = pulled.interface_bytes
     # What came twice in the end game is payload too.
-    payload = max(pulled.bytes, pulled.samples[-1][1] if pulled.samples else 0)
+    payload = max(pulled.bytes, pulled.samples[-1][1])
     return max(received / payload - 1, 0.0), sent / payload
 
 
@@ -222,7 +222,7 @@ def _unevenness(chunks: Sequence[Attempt]) -> float | None:
         and received < (1 - SETTLED_SHARE) * last
         and received > begun
     ]
-    if len(settled) < 8:
+    if len(settled) < SETTLED_COUNT_MIN:
         return None
     return math.exp(math.sqrt(3) * statistics.stdev(settled)) - 1
 
