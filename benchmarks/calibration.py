@@ -13,7 +13,6 @@ number of it comes from a cold start of a fleet, which is what it is to predict.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
 from dataclasses import replace
@@ -23,7 +22,7 @@ from pathlib import Path
 import click
 import trio
 
-from benchmarks.arena import BUCKET, Arena, open_arena
+from benchmarks.arena import BUCKET, Arena, RaceError, open_arena, place_for
 from benchmarks.lab import LabError
 from benchmarks.race_swarm import BIN
 from benchmarks.scenario import MIB, Scenario
@@ -129,24 +128,14 @@ def _is_serving(arena: Arena, node: str) -> bool:
 def main(nodes: int, rate_mbit: float, mib: int, output: Path | None, as_json: bool) -> None:
     scenario = Scenario(nodes=nodes, node_mbit=rate_mbit, origin_mbit=rate_mbit, file_mib=mib)
     try:
-        profile = calibrate_lab(scenario, _work_directory(mib * MIB * 4 * nodes))
-    except LabError as error:
+        profile = calibrate_lab(scenario, place_for(mib * MIB * 4 * nodes))
+    except (LabError, RaceError) as error:
         raise click.ClickException(str(error)) from error
     text = format_profile(profile)
     if output is not None:
         output.write_text(text)
     if as_json or output is None:
         click.echo(json.dumps(json.loads(text)) if as_json else text)
-
-
-def _work_directory(need_bytes: int) -> Path:
-    """Memory where it fits, so that no disk of this machine is measured."""
-    memory = Path("/dev/shm")
-    if memory.is_dir():
-        room = os.statvfs(memory)
-        if room.f_bavail * room.f_frsize > need_bytes:
-            return memory
-    return Path(tempfile.gettempdir())
 
 
 if __name__ == "__main__":

@@ -15,17 +15,15 @@ Needs root. On two cores twelve nodes are the most whose own work does not distu
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
 
-from benchmarks.arena import Contestant, RaceError, Result, open_arena, race
+from benchmarks.arena import Contestant, RaceError, Result, open_arena, place_for, race
 from benchmarks.lab import LabError
 from benchmarks.race_libtorrent import Libtorrent
 from benchmarks.race_s3 import PlainS3
@@ -39,7 +37,6 @@ CONTESTANTS: dict[str, Callable[[], Contestant]] = {
     "libtorrent": Libtorrent,
     "s3": PlainS3,
 }
-MEMORY_DIRECTORY = Path("/dev/shm")
 # Everybody from the origin takes N times the file over the origin's card; no system is worse.
 LIMIT_FACTOR = 1.5
 LIMIT_S_MIN = 60.0
@@ -60,11 +57,8 @@ def control_ms_per_chunk(small: Result, large: Result, scenario: Scenario) -> fl
 
 
 def work_directory(scenario: Scenario) -> Path:
-    """Memory where everything fits twice into it, so that no disk of this machine is measured."""
-    need = 2 * (scenario.nodes + 3) * scenario.file_mib * MIB
-    if MEMORY_DIRECTORY.is_dir() and shutil.disk_usage(MEMORY_DIRECTORY).free > need:
-        return MEMORY_DIRECTORY
-    return Path(tempfile.gettempdir())
+    """With room for twice of everything."""
+    return place_for(2 * (scenario.nodes + 3) * scenario.file_mib * MIB)
 
 
 def print_row(result: Result) -> None:
