@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from simulations.agreement import Agreement, Part, compare
+from simulations.agreement import Agreement, compare
 from simulations.commands.replay import predict
 from simulations.rebuild import Rebuilt
 from simulations.scenario import Scenario
@@ -54,12 +54,8 @@ def told(agreement: Agreement, starved_s: float) -> str:
     """For the log of a run, agreed or not."""
     lines = [
         f"  {part.name:<22}{part.predicted:>10.3f}{part.actual:>10.3f} {part.unit:<7}"
-        f"{deviation(part):>+8.1%}"
+        f"{'' if part.deviation is None else format(part.deviation, '+.1%'):>8}"
         for part in (*agreement.totals, *agreement.parts)
     ]
     head = f"  {'':<22}{'simulated':>10}{'real':>10}"
     return "\n".join(["", head, *lines, f"  waited for a processor: {starved_s:.2f} s an agent"])
-
-
-def deviation(part: Part) -> float:
-    return part.deviation or 0.0
