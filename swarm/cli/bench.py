@@ -34,7 +34,7 @@ SIZE_MIN, SIZE_MAX = 16 << 20, 4 << 30
 
 @click.group(no_args_is_help=False)
 def bench() -> None:
-    """Measure."""
+    """Measure machines, networks and object stores, for `swarm-sim`."""
 
 
 @bench.command()
@@ -61,18 +61,24 @@ def bench() -> None:
     ),
     setting("origin", "Measure this object store too.", metavar="URL"),
     setting("cluster-key-file", "The key of the cluster.", parse=Path, metavar="FILE"),
-    setting("cache", "A directory on the disk to measure.", parse=Path, metavar="DIR"),
+    setting(
+        "cache",
+        "A directory on the disk to measure [default: the current one].",
+        parse=Path,
+        metavar="DIR",
+    ),
 )
 @click.option("--object", "object_key", default="", metavar="KEY",
               help="Read this object [default: the largest that is listed].")  # fmt: skip
-@click.option("--size", type=parsed(parse_size), default="256MiB", show_default=True,
-              help="Bytes of each measurement; the same on both machines.")  # fmt: skip
+@click.option("--size", type=parsed(parse_size), default="256MiB", metavar="SIZE",
+              show_default=True,
+              help="Bytes of each measurement; the same on all machines.")  # fmt: skip
 @click.option("--limit", type=parsed(parse_duration), default="20s", show_default=True,
-              help="Time of each measurement at most.")  # fmt: skip
+              metavar="SECONDS", help="Time of each measurement at most.")  # fmt: skip
 @click.option("--for", "for_s", type=parsed(parse_duration), default="1h", show_default=True,
-              help="How long --serve serves.")  # fmt: skip
+              metavar="SECONDS", help="How long --serve serves.")  # fmt: skip
 @click.option("--output", type=Path, default=Path("profile.json"), show_default=True,
-              help="Where the profile goes.")  # fmt: skip
+              metavar="FILE", help="Where the profile goes.")  # fmt: skip
 @common
 @click.pass_context
 def fleet(
