@@ -74,13 +74,14 @@ class Result:
 @dataclass(frozen=True, slots=True)
 class Arena:
     """What every contestant finds. `file` is the file to hand out, in `source`; `log` takes the
-    output of all processes."""
+    output of all processes; `ending` is what happens before the lab ends them."""
 
     scenario: Scenario
     lab: Lab
     work: Path
     file: Path
     log: BinaryIO
+    ending: contextlib.ExitStack
 
     @property
     def source(self) -> Path:
@@ -122,7 +123,9 @@ class Arena:
         store = ObjectStore(
             self.work / "object-store", self.lab.addresses["origin"], ports=own_grpc_ports()
         )
-        self.start("origin", store.server_command())
+        server = self.start("origin", store.server_command())
+        # Asked to end it takes longer than the lab waits, and nothing it holds is needed.
+        self.ending.callback(server.kill)
         self.run("origin", store.bucket_command(BUCKET), store.environment())
         return store
 
@@ -165,7 +168,7 @@ def open_arena(scenario: Scenario, parent: Path) -> Iterator[Arena]:
                 _make_disk(stack, work / "nodes" / node, scenario)
             log = stack.enter_context((work / "log").open("ab"))
             lab = stack.enter_context(Lab(scenario.hosts()))
-            yield Arena(scenario=scenario, lab=lab, work=work, file=file, log=log)
+            yield Arena(scenario=scenario, lab=lab, work=work, file=file, log=log, ending=stack)
     finally:
         shutil.rmtree(work)
 
