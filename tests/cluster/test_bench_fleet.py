@@ -120,7 +120,7 @@ def test_a_machine_alone_is_measured_too(tmp_path: Path) -> None:
 def test_without_the_key_nothing_is_fetched(tmp_path: Path, key: Path) -> None:
     """Which ends in bounded time, with a word about what to do."""
     with serving(tmp_path / "serving", key) as place:
-        done = bench("--peer", place, cache=tmp_path / "measuring")
+        done = bench("--peer", place, "--limit", "1s", cache=tmp_path / "measuring")
     assert done.returncode == 60, done.stderr
     told = json.loads(done.stdout)["error"]
     assert told["class"] == "E_STALLED"
