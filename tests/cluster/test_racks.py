@@ -24,7 +24,8 @@ NIC_BYTES_PER_S = 4_000_000
 
 async def test_a_chunk_crosses_into_a_rack_about_once(fleet: Fleet, tmp_path: Path) -> None:
     """Two racks of three, one of their agents a process that was told its rack on its command
-    line. Where all ask all, a chunk crosses from one to the other about three times."""
+    line. Where all ask all, a chunk crosses from one to the other about three times; the slack is
+    for chunks that two mates begin before either hears the other's claim."""
     setting = {
         "channels": (CHANNEL,),
         "nic_bytes_per_s": NIC_BYTES_PER_S,

@@ -16,7 +16,8 @@ ZONES = ("a", "b", "c")
 
 
 async def test_each_byte_enters_each_further_zone_once(fleet: Fleet, tmp_path: Path) -> None:
-    """By the ledgers of the agents: two copies cross for three zones, and one leaves the origin."""
+    """By the ledgers of the agents: two copies cross for three zones, and one leaves the origin.
+    The slack is for leases that a busy machine lets be overtaken."""
     model = write_model(tmp_path / "model", M8)
     published = await fleet.publish(model)
     await fleet.set_channel("production", published.version)
