@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 
 from simulations.cost import money
 from simulations.fleet.nodes import State
 from simulations.fleet.outcome import Outcome
 from simulations.fleet.planning import Challenge, Plan, Row
 from simulations.fleet.scaling import Policy, Signal
-from simulations.fleet.serving import Serving
+from simulations.fleet.serving import DoesNotFit, Serving
 from simulations.fleet.slo import Metric
 from simulations.measure import percentile
 from simulations.text_table import table_lines
@@ -41,7 +41,7 @@ def plan_document(plan: Plan, currency: str, loads: Mapping[int, Sequence[float]
             "alone_ttft_s": _finite(plan.capacity.alone_ttft_s),
             "broken_alone": list(plan.capacity.broken_alone),
             "kv_blocks": serving.block_count,
-            "blocks": block_rows(serving, mean_tokens(plan)),
+            "blocks": [asdict(row) for row in block_rows(serving, mean_tokens(plan))],
         },
         "cold_start": {
             "boot_s": case.setup.boot_s,
@@ -261,24 +261,36 @@ def mean_tokens(plan: Plan) -> int:
     return max(round(total / len(requests)), 1)
 
 
-def block_rows(serving: Serving, tokens: int) -> list[dict[str, object]]:
-    """What the block size trades: waste at the tail of each sequence, tables to keep."""
-    rows: list[dict[str, object]] = []
+@dataclass(frozen=True, slots=True)
+class BlockRow:
+    """What one size of KV blocks comes to, for sequences of the mean length."""
+
+    block_tokens: int
+    # That run at once.
+    sequences: int
+    # Part of their blocks that holds nothing, on average.
+    waste_share: float
+    # Of so many of them.
+    step_s: float
+
+
+def block_rows(serving: Serving, tokens: int) -> list[BlockRow]:
+    """What the block size trades: waste at the tail of each sequence, tables to keep. Sizes of
+    which not one sequence fits are left out."""
+    rows: list[BlockRow] = []
     for block_tokens in sorted({*BLOCK_SIZES, serving.engine.block_tokens}):
         engine = replace(serving.engine, block_tokens=block_tokens)
-        sized = Serving(serving.hardware, serving.model, engine)
-        if not sized.block_count // sized.blocks(tokens):
+        try:
+            sized = Serving(serving.hardware, serving.model, engine)
+        except DoesNotFit:
             continue
         count = sized.concurrent(tokens)
-        rows.append(
-            {
-                "block_tokens": block_tokens,
-                "sequences": count,
-                # Half a block a sequence is empty, whatever its length.
-                "waste_share": (block_tokens - 1) / 2 / (tokens + (block_tokens - 1) / 2),
-                "step_s": sized.step_s(count, count * tokens),
-            }
-        )
+        if not count:
+            continue
+        # Half a block a sequence is empty, whatever its length.
+        empty = (block_tokens - 1) / 2
+        step_s = sized.step_s(count, count * tokens)
+        rows.append(BlockRow(block_tokens, count, empty / (tokens + empty), step_s))
     return rows
 
 

@@ -140,8 +140,16 @@ def test_a_break_even_price_makes_both_cost_the_same(plan: Plan) -> None:
 def test_block_sizes_trade_waste_for_tables() -> None:
     serving = Serving(SERVING.hardware, SERVING.model, Engine(sequences_max=64, block_s=1e-5))
     rows = block_rows(serving, 300)
-    wastes = [row["waste_share"] for row in rows]
-    steps = [row["step_s"] for row in rows]
-    assert wastes == sorted(wastes, key=float)  # type: ignore[arg-type]
-    assert steps == sorted(steps, key=float, reverse=True)  # type: ignore[arg-type]
+    wastes = [row.waste_share for row in rows]
+    steps = [row.step_s for row in rows]
+    assert wastes == sorted(wastes)
+    assert steps == sorted(steps, reverse=True)
     assert wastes[0] == 0.0
+
+
+def test_a_block_size_of_which_none_fits_is_left_out() -> None:
+    """100 bytes beside the weights are 100 tokens: no block of 128, and of 64 one."""
+    small = replace(SERVING.hardware, memory_bytes=1100.0)
+    rows = block_rows(Serving(small, SERVING.model, Engine()), 50)
+    assert [row.block_tokens for row in rows] == [1, 8, 16, 32, 64]
+    assert rows[-1].sequences == 1
