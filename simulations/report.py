@@ -56,8 +56,15 @@ def document(scenario: Scenario, seed: int, outcome: Outcome) -> dict[str, objec
         "refusals": outcome.refusals,
         "tracker_calls": outcome.tracker_calls,
     }
-    # JSON has no infinity: nobody finished.
-    return {key: None if value == math.inf else value for key, value in told.items()}
+    # Of whom nobody finished.
+    return {
+        key: finite(value) if isinstance(value, float) else value for key, value in told.items()
+    }
+
+
+def finite(value: float) -> float | None:
+    """JSON has neither infinity nor "not a number"."""
+    return value if math.isfinite(value) else None
 
 
 def direct_s(scenario: Scenario) -> float | None:

@@ -12,6 +12,7 @@ from simulations.cluster import Cluster
 from simulations.profile_file import read_profiles, read_traces
 from simulations.rebuild import Rebuilt, rebuild
 from simulations.recording import Recording
+from simulations.report import finite
 from simulations.trial import simulate
 from swarm.capacity.cold_start import Trace
 from swarm.units import parse_rate
@@ -122,11 +123,7 @@ def _part(part: Part) -> dict[str, object]:
     return {
         "name": part.name,
         "unit": part.unit,
-        "predicted": _finite(part.predicted),
-        "actual": _finite(part.actual),
+        "predicted": finite(part.predicted),
+        "actual": finite(part.actual),
         "deviation": part.deviation,
     }
-
-
-def _finite(value: float) -> float | None:
-    return None if value == float("inf") else value

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from simulations.cost import money
 from simulations.fleet.grid import BackEnd, Cell, GridCase, batch_s, serving_of
 from simulations.fleet.shape import Observed, alternative, prompt_bounds, shape_of
+from simulations.report import finite
 from simulations.text_table import table_lines
 from swarm.units import format_rate, format_size
 
@@ -55,11 +56,11 @@ def _cell_document(cell: Cell) -> dict[str, object]:
         "kept_requests_per_s": cell.kept_per_s,
         "latency_s": dict(zip(("p50", "p95", "p99"), cell.latency_s, strict=True)),
         "cache_bytes": cell.cache_bytes,
-        "cost_per_request": _finite(cell.cost),
-        "spot_cost_per_request": _finite(cell.spot_cost),
+        "cost_per_request": finite(cell.cost),
+        "spot_cost_per_request": finite(cell.spot_cost),
         "cache_cost_per_request": cell.cache_cost,
-        "cost_per_million_tokens": _finite(cell.per_million_tokens(cell.cost)),
-        "spot_cost_per_million_tokens": _finite(cell.per_million_tokens(cell.spot_cost)),
+        "cost_per_million_tokens": finite(cell.per_million_tokens(cell.cost)),
+        "spot_cost_per_million_tokens": finite(cell.per_million_tokens(cell.spot_cost)),
     }
 
 
@@ -206,7 +207,7 @@ def _shape_document(
             {
                 "prompt_tokens": each.prompt_tokens,
                 "output_tokens": each.output_tokens,
-                "cache_bytes_per_s": _finite(each.cache_bytes_per_s),
+                "cache_bytes_per_s": finite(each.cache_bytes_per_s),
                 "request_s": each.request_s,
             }
             for each in found
@@ -227,7 +228,3 @@ def _lengths(low: float, high: float, chosen: int) -> list[int]:
 def _model_rate(case: GridCase, back_end: BackEnd, point: Observed) -> float:
     serving = serving_of(case, back_end, point.batch)
     return point.batch / batch_s(case, serving, point.batch, point.hit_rate)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

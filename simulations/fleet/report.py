@@ -6,7 +6,6 @@ without warm capacity and the best with it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -18,6 +17,7 @@ from simulations.fleet.scaling import Policy, Signal
 from simulations.fleet.serving import DoesNotFit, Serving
 from simulations.fleet.slo import Metric
 from simulations.measure import percentile
+from simulations.report import finite
 from simulations.text_table import table_lines
 from swarm.units import format_duration
 
@@ -38,7 +38,7 @@ def plan_document(plan: Plan, currency: str, loads: Mapping[int, Sequence[float]
         "replica": {
             "requests_per_s": plan.capacity.per_s,
             "in_flight": plan.capacity.in_flight,
-            "alone_ttft_s": _finite(plan.capacity.alone_ttft_s),
+            "alone_ttft_s": finite(plan.capacity.alone_ttft_s),
             "broken_alone": list(plan.capacity.broken_alone),
             "kv_blocks": serving.block_count,
             "blocks": [asdict(row) for row in block_rows(serving, mean_tokens(plan))],
@@ -76,7 +76,7 @@ def _row_document(row: Row) -> dict[str, object]:
 def outcome_document(outcome: Outcome) -> dict[str, object]:
     times = {
         metric.value: {
-            name: _finite(percentile(outcome.times[metric], share))
+            name: finite(percentile(outcome.times[metric], share))
             for name, share in PERCENTILES.items()
         }
         for metric in Metric
@@ -292,7 +292,3 @@ def block_rows(serving: Serving, tokens: int) -> list[BlockRow]:
         step_s = sized.step_s(count, count * tokens)
         rows.append(BlockRow(block_tokens, count, empty / (tokens + empty), step_s))
     return rows
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
