@@ -13,7 +13,7 @@ import click
 from simulations.fleet.cold_starts import ColdStarts
 from simulations.fleet.fleet import Setup
 from simulations.fleet.fleet_file import FleetFile, read_fleet
-from simulations.fleet.grid import GridCase, cells, wait_row
+from simulations.fleet.grid import GridCase, run_grid
 from simulations.fleet.grid_report import grid_document, grid_lines
 from simulations.fleet.outcome import FleetPrices
 from simulations.fleet.planning import Case, make_plan
@@ -168,21 +168,10 @@ def _grid(read: FleetFile, slo: Slo, seed: int, told: dict[str, object]) -> list
     if engine.aggregate_wait_s is None:
         raise UsageError("a grid is of batches that an aggregator makes", hint="fleet.engine.wait")
     case = GridCase(
-        read.hardware, read.model, engine, keys.batches, keys.hit_rates, keys.prompt_tokens,
-        keys.output_tokens, keys.reuse_s, slo, FleetPrices(read.per_node_s, read.per_warm_node_s),
-        read.per_spot_node_s, read.spot.interruptions_per_hour, cold_s, seed,
+        read.hardware, read.model, engine, read.back_ends, keys.batches, keys.hit_rates,
+        keys.waits_s, keys.observed, keys.prompt_tokens, keys.output_tokens, keys.reuse_s, slo,
+        read.per_node_s, read.per_spot_node_s, read.spot.interruptions_per_hour, cold_s, seed,
     )  # fmt: skip
-    progress = _Progress()
-    done = []
-    for cell in cells(case, read.back_ends):
-        progress(f"{cell.back_end}: batch {cell.batch} at {cell.hit_rate:.0%}")
-        done.append(cell)
-    waits = []
-    if keys.waits_s:
-        # Where the observed rates are; else the middle of the grid.
-        batch = keys.observed[-1].batch if keys.observed else keys.batches[len(keys.batches) // 2]
-        rate = keys.observed[0].hit_rate if keys.observed else keys.hit_rates[0]
-        waits = wait_row(case, read.back_ends[0], batch, rate, keys.waits_s)
-    arguments = (case, read.prices.currency, done, waits, keys.observed, read.back_ends)
-    told |= grid_document(*arguments)
-    return grid_lines(*arguments)
+    grid = run_grid(case, _Progress())
+    told |= grid_document(grid, read.prices.currency)
+    return grid_lines(grid, read.prices.currency)

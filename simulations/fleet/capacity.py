@@ -35,6 +35,8 @@ class Capacity:
     in_flight: float
     # Of a request that is alone: median time to the first token, and what breaks at any rate.
     alone_ttft_s: float
+    # Latencies at that rate, ascending; of requests that are alone if it is 0.
+    latency_s: Sequence[float]
     broken_alone: tuple[str, ...] = ()
 
 
@@ -44,7 +46,7 @@ def find_capacity(setup: Setup, requests: Sequence[Request], slo: Slo) -> Capaci
     alone = offer(setup, sample, slo, _RATE_MIN)
     alone_s = percentile(alone.times[Metric.TTFT], 0.5)
     if not alone.is_met:
-        return Capacity(0.0, 0.0, alone_s, alone.broken)
+        return Capacity(0.0, 0.0, alone_s, alone.times[Metric.LATENCY], alone.broken)
     low, held = _RATE_MIN, alone
     high = 1 / max(percentile(alone.times[Metric.LATENCY], 0.5), 1e-6)
     while high < _RATE_MAX and (tried := offer(setup, sample, slo, high)).is_met:
@@ -56,8 +58,8 @@ def find_capacity(setup: Setup, requests: Sequence[Request], slo: Slo) -> Capaci
             low, held = middle, tried
         else:
             high = middle
-    latency = held.times[Metric.LATENCY]
-    return Capacity(low, low * sum(latency) / len(latency), alone_s)
+    latency_s = held.times[Metric.LATENCY]
+    return Capacity(low, low * sum(latency_s) / len(latency_s), alone_s, latency_s)
 
 
 def offer(setup: Setup, sample: Sequence[Request], slo: Slo, per_s: float) -> Outcome:

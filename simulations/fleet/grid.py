@@ -17,15 +17,15 @@ for while it does. With i interruptions an hour and a cold start of c seconds a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from simulations.fleet.capacity import SAMPLE_COUNT, Capacity, find_capacity, offer
+from simulations.fleet.capacity import SAMPLE_COUNT, find_capacity
 from simulations.fleet.fleet import CacheRule, Setup
-from simulations.fleet.outcome import FleetPrices
 from simulations.fleet.requests import Request
 from simulations.fleet.serving import CacheLink, Engine, Hardware, Model, Serving, attention_pairs
-from simulations.fleet.slo import Metric, Slo
+from simulations.fleet.shape import Observed
+from simulations.fleet.slo import Slo
 from simulations.measure import percentile
 
 PERCENTILES = (0.5, 0.95, 0.99)
@@ -48,15 +48,20 @@ class GridCase:
     hardware: Hardware
     model: Model
     engine: Engine
+    back_ends: tuple[BackEnd, ...]
     batches: tuple[int, ...]
     hit_rates: tuple[float, ...]
+    # Of the aggregator, for one cell at other waits than the engine's.
+    waits_s: tuple[float, ...]
+    # Rates that somebody saw, for what they mean.
+    observed: tuple[Observed, ...]
     prompt_tokens: int
     output_tokens: int
     # Between two uses of one prefix, on average.
     reuse_s: float
     slo: Slo
-    prices: FleetPrices
-    # Price of a spot node, its interruptions an hour, and the cold start that each costs.
+    # Price of a node and of a spot node, its interruptions an hour, the cold start that each costs.
+    per_node_s: float
     spot_per_node_s: float
     interruptions_per_hour: float
     cold_start_s: float
@@ -71,7 +76,6 @@ class Cell:
     batch: int
     hit_rate: float
     batch_s: float
-    full_per_s: float
     kept_per_s: float
     # Percentiles of the latency at the kept rate; of a request alone if that is 0.
     latency_s: tuple[float, ...]
@@ -80,6 +84,10 @@ class Cell:
     spot_node_cost: float
     cache_cost: float
     tokens: int
+
+    @property
+    def full_per_s(self) -> float:
+        return self.batch / self.batch_s
 
     @property
     def cost(self) -> float:
@@ -91,6 +99,16 @@ class Cell:
 
     def per_million_tokens(self, per_request: float) -> float:
         return per_request / self.tokens * 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What came of a case."""
+
+    case: GridCase
+    cells: tuple[Cell, ...]
+    # One cell at other waits of the aggregator, in seconds.
+    waits: tuple[tuple[float, Cell], ...]
 
 
 def serving_of(case: GridCase, back_end: BackEnd, batch: int) -> Serving:
@@ -105,8 +123,9 @@ def serving_of(case: GridCase, back_end: BackEnd, batch: int) -> Serving:
     return Serving(case.hardware, case.model, engine, back_end.link)
 
 
-def batch_s(case: GridCase, serving: Serving, batch: int, hit_rate: float) -> float:
+def batch_s(case: GridCase, back_end: BackEnd, batch: int, hit_rate: float) -> float:
     """A full batch from its start to its last token."""
+    serving = serving_of(case, back_end, batch)
     found = cached_tokens(case, hit_rate)
     new = case.prompt_tokens - found
     prefill_s = serving.prefill_s(
@@ -120,43 +139,37 @@ def cached_tokens(case: GridCase, hit_rate: float) -> int:
     return round(case.prompt_tokens * hit_rate)
 
 
-def cells(case: GridCase, back_ends: tuple[BackEnd, ...]) -> Iterator[Cell]:
-    """Row by row; each takes about fifteen short simulations."""
-    for back_end in back_ends:
+def run_grid(case: GridCase, progress: Callable[[str], None]) -> Grid:
+    """Row by row; each cell takes about fifteen short simulations."""
+    cells = []
+    for back_end in case.back_ends:
         for batch in case.batches:
             for hit_rate in case.hit_rates:
-                yield _cell(case, back_end, batch, hit_rate)
+                cells.append(_cell(case, back_end, batch, hit_rate))
+                progress(f"{back_end.name}: batch {batch} at {hit_rate:.0%}")
+    return Grid(case, tuple(cells), tuple(_at_waits(case)))
 
 
-def wait_row(
-    case: GridCase, back_end: BackEnd, batch: int, hit_rate: float, waits_s: tuple[float, ...]
-) -> list[tuple[float, Cell]]:
-    """One cell at other waits of the aggregator."""
-    return [
-        (
-            wait_s,
-            _cell(
-                replace(case, engine=replace(case.engine, aggregate_wait_s=wait_s)),
-                back_end, batch, hit_rate,
-            ),
-        )
-        for wait_s in waits_s
-    ]  # fmt: skip
+def _at_waits(case: GridCase) -> Iterator[tuple[float, Cell]]:
+    """Where the observed rates are; else the middle of the grid."""
+    seen = case.observed
+    batch = seen[-1].batch if seen else case.batches[len(case.batches) // 2]
+    hit_rate = seen[0].hit_rate if seen else case.hit_rates[0]
+    for wait_s in case.waits_s:
+        waiting = replace(case, engine=replace(case.engine, aggregate_wait_s=wait_s))
+        yield wait_s, _cell(waiting, case.back_ends[0], batch, hit_rate)
 
 
 def _cell(case: GridCase, back_end: BackEnd, batch: int, hit_rate: float) -> Cell:
-    serving = serving_of(case, back_end, batch)
-    takes_s = batch_s(case, serving, batch, hit_rate)
     setup = Setup(
-        serving, 0.0, 0.0, lambda count: [0.0] * count, CacheRule(is_shared=True), seed=case.seed
-    )
+        serving_of(case, back_end, batch), 0.0, 0.0, lambda count: [0.0] * count,
+        CacheRule(is_shared=True), seed=case.seed,
+    )  # fmt: skip
     found = cached_tokens(case, hit_rate)
     request = Request(0.0, case.prompt_tokens, case.output_tokens, "prefix", found)
     if not found:
         request = Request(0.0, case.prompt_tokens, case.output_tokens)
-    sample = [request] * SAMPLE_COUNT
-    capacity = find_capacity(setup, sample, case.slo)
-    latency_s = _latency_s(setup, sample, case.slo, capacity)
+    capacity = find_capacity(setup, [request] * SAMPLE_COUNT, case.slo)
     prompt_bytes = case.prompt_tokens * case.model.kv_bytes_per_token
     kept_s = (1 - hit_rate) * back_end.ttl_s + hit_rate * case.reuse_s
     per_s = capacity.per_s or float("nan")
@@ -165,21 +178,12 @@ def _cell(case: GridCase, back_end: BackEnd, batch: int, hit_rate: float) -> Cel
         back_end.name,
         batch,
         hit_rate,
-        takes_s,
-        batch / takes_s,
+        batch_s(case, back_end, batch, hit_rate),
         capacity.per_s,
-        latency_s,
+        tuple(percentile(capacity.latency_s, share) for share in PERCENTILES),
         cache_bytes=capacity.per_s * prompt_bytes * kept_s,
-        node_cost=case.prices.per_node_s / per_s,
+        node_cost=case.per_node_s / per_s,
         spot_node_cost=case.spot_per_node_s * idle / per_s,
         cache_cost=prompt_bytes * kept_s * back_end.per_byte_s,
         tokens=case.prompt_tokens + case.output_tokens,
     )
-
-
-def _latency_s(
-    setup: Setup, sample: list[Request], slo: Slo, capacity: Capacity
-) -> tuple[float, ...]:
-    outcome = offer(setup, sample, slo, capacity.per_s or 1e-3)
-    times = outcome.times[Metric.LATENCY]
-    return tuple(percentile(times, share) for share in PERCENTILES)

@@ -5,10 +5,10 @@ what the aggregator's wait does, and what observed rates mean.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from simulations.cost import money
-from simulations.fleet.grid import BackEnd, Cell, GridCase, batch_s, serving_of
+from simulations.fleet.grid import BackEnd, Cell, Grid, GridCase, batch_s, serving_of
 from simulations.fleet.shape import Observed, alternative, prompt_bounds, shape_of
 from simulations.report import finite
 from simulations.text_table import table_lines
@@ -19,30 +19,24 @@ MILLION = 1e6
 ALTERNATIVE_COUNT = 5
 
 
-def grid_document(
-    case: GridCase,
-    currency: str,
-    cells: Sequence[Cell],
-    waits: Sequence[tuple[float, Cell]],
-    observed: Sequence[Observed],
-    back_ends: Sequence[BackEnd],
-) -> Json:
+def grid_document(grid: Grid, currency: str) -> Json:
     """Everything that depends on the file and the code alone."""
+    case = grid.case
     return {
         "objective": str(case.slo),
         "currency": currency,
-        "cells": [_cell_document(cell) for cell in cells],
-        "waits": [{"wait_s": wait_s, **_cell_document(cell)} for wait_s, cell in waits],
+        "cells": [_cell_document(cell) for cell in grid.cells],
+        "waits": [{"wait_s": wait_s, **_cell_document(cell)} for wait_s, cell in grid.waits],
         "observed": [
             {
                 "batch": point.batch,
                 "hit_rate": point.hit_rate,
                 "requests_per_s": point.per_s,
-                "model_requests_per_s": _model_rate(case, back_ends[0], point),
+                "model_requests_per_s": _model_rate(case, point),
             }
-            for point in observed
+            for point in case.observed
         ],
-        "shape": _shape_document(case, observed, back_ends),
+        "shape": _shape_document(case),
     }
 
 
@@ -64,31 +58,26 @@ def _cell_document(cell: Cell) -> dict[str, object]:
     }
 
 
-def grid_lines(
-    case: GridCase,
-    currency: str,
-    cells: Sequence[Cell],
-    waits: Sequence[tuple[float, Cell]],
-    observed: Sequence[Observed],
-    back_ends: Sequence[BackEnd],
-) -> list[str]:
+def grid_lines(grid: Grid, currency: str) -> list[str]:
     """For people."""
+    case = grid.case
     told = [
         f"one replica; {case.prompt_tokens} tokens in, {case.output_tokens} out; {case.slo}",
         "full: batches never short; kept: the highest rate of Poisson arrivals within the",
         f"objective, with the latencies there. Money: {currency} per million requests there.",
     ]
-    for back_end in back_ends:
-        told += ["", *_back_end_lines(case, back_end, cells)]
-    if waits:
-        told += ["", *_wait_lines(case, waits)]
-    if observed:
-        told += ["", *_shape_lines(case, observed, back_ends)]
+    for back_end in case.back_ends:
+        told += ["", *_back_end_lines(grid, back_end)]
+    if grid.waits:
+        told += ["", *_wait_lines(grid)]
+    if case.observed:
+        told += ["", *_shape_lines(case)]
     return told
 
 
-def _back_end_lines(case: GridCase, back_end: BackEnd, cells: Sequence[Cell]) -> list[str]:
-    mine = [cell for cell in cells if cell.back_end == back_end.name]
+def _back_end_lines(grid: Grid, back_end: BackEnd) -> list[str]:
+    case = grid.case
+    mine = [cell for cell in grid.cells if cell.back_end == back_end.name]
     heads = (
         "batch", "found", "a batch", "full", "kept", "p50", "p95", "p99", "in cache",
         "GPU", "spot GPU", "cache", "per 1M tokens", "on spot",
@@ -131,30 +120,26 @@ def _cell_row(cell: Cell) -> tuple[str, ...]:
     )
 
 
-def _wait_lines(case: GridCase, waits: Sequence[tuple[float, Cell]]) -> list[str]:
-    first = waits[0][1]
+def _wait_lines(grid: Grid) -> list[str]:
+    first = grid.waits[0][1]
     rows = [
         (
             f"{wait_s * 1e3:g} ms",
             f"{cell.kept_per_s:.1f}/s",
             *(f"{each * 1e3:.0f} ms" for each in cell.latency_s),
         )
-        for wait_s, cell in waits
+        for wait_s, cell in grid.waits
     ]
+    heads = ("wait", "kept", "p50", "p95", "p99")
     where = f"batch {first.batch} at {first.hit_rate:.0%}, {first.back_end}"
-    return [f"the aggregator's wait ({where})", *table_lines(_WAIT_HEADS, rows)]
+    return [f"the aggregator's wait ({where})", *table_lines(heads, rows)]
 
 
-_WAIT_HEADS = ("wait", "kept", "p50", "p95", "p99")
-
-
-def _shape_lines(
-    case: GridCase, observed: Sequence[Observed], back_ends: Sequence[BackEnd]
-) -> list[str]:
-    back_end = back_ends[0]
+def _shape_lines(case: GridCase) -> list[str]:
+    observed, back_end = case.observed, case.back_ends[0]
     told = [f"observed rates, and the model's with {back_end.name}"]
     for point in observed:
-        rate = _model_rate(case, back_end, point)
+        rate = _model_rate(case, point)
         told.append(
             f"  batch {point.batch} at {point.hit_rate:.0%}: {point.per_s:g}/s, model "
             f"{rate:.1f}/s ({rate / point.per_s - 1:+.1%})"
@@ -188,14 +173,12 @@ def _shape_lines(
     return told + [f"  {line}" for line in table_lines(heads, rows)]
 
 
-def _shape_document(
-    case: GridCase, observed: Sequence[Observed], back_ends: Sequence[BackEnd]
-) -> Json | None:
-    shape = shape_of(observed)
+def _shape_document(case: GridCase) -> Json | None:
+    shape = shape_of(case.observed)
     if shape is None:
         return None
-    serving = serving_of(case, back_ends[0], 1)
-    low, high = prompt_bounds(shape, serving, observed)
+    serving = serving_of(case, case.back_ends[0], 1)
+    low, high = prompt_bounds(shape, serving, case.observed)
     found = [alternative(shape, serving, n) for n in _lengths(low, high, case.prompt_tokens)]
     return {
         "fixed_s": shape.fixed_s,
@@ -225,6 +208,6 @@ def _lengths(low: float, high: float, chosen: int) -> list[int]:
     return sorted({chosen, *(round(first + step * place) for place in range(ALTERNATIVE_COUNT))})
 
 
-def _model_rate(case: GridCase, back_end: BackEnd, point: Observed) -> float:
-    serving = serving_of(case, back_end, point.batch)
-    return point.batch / batch_s(case, serving, point.batch, point.hit_rate)
+def _model_rate(case: GridCase, point: Observed) -> float:
+    """Requests/s with the first back-end."""
+    return point.batch / batch_s(case, case.back_ends[0], point.batch, point.hit_rate)

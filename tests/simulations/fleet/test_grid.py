@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulations.fleet.fleet_file import FleetFile, read_fleet
-from simulations.fleet.grid import Cell, GridCase, batch_s, cells, serving_of
-from simulations.fleet.outcome import FleetPrices
+from simulations.fleet.grid import Cell, GridCase, batch_s, run_grid, serving_of
 from simulations.fleet.shape import Observed, Shape, alternative, prompt_bounds, shape_of
 from simulations.fleet.slo import parse_slo
 from simulations.toml_table import Document
@@ -32,9 +31,9 @@ def case(read: FleetFile) -> GridCase:
     assert read.slo is not None
     keys = read.grid
     return GridCase(
-        read.hardware, read.model, read.engine, keys.batches, keys.hit_rates, keys.prompt_tokens,
-        keys.output_tokens, keys.reuse_s, read.slo, FleetPrices(read.per_node_s, 0.0),
-        read.per_spot_node_s, read.spot.interruptions_per_hour, 140.0,
+        read.hardware, read.model, read.engine, read.back_ends, keys.batches, keys.hit_rates, (),
+        keys.observed, keys.prompt_tokens, keys.output_tokens, keys.reuse_s, read.slo,
+        read.per_node_s, read.per_spot_node_s, read.spot.interruptions_per_hour, 140.0,
     )  # fmt: skip
 
 
@@ -43,8 +42,7 @@ def test_the_observed_rates_come_out_of_the_file(read: FleetFile, case: GridCase
     assert read.grid is not None
     assert read.grid.observed == OBSERVED
     for point in OBSERVED:
-        serving = serving_of(case, read.back_ends[0], point.batch)
-        rate = point.batch / batch_s(case, serving, point.batch, point.hit_rate)
+        rate = point.batch / batch_s(case, read.back_ends[0], point.batch, point.hit_rate)
         assert rate == pytest.approx(point.per_s, rel=0.005)
 
 
@@ -96,17 +94,17 @@ def test_alternatives_give_the_rates_they_stand_for(read: FleetFile, case: GridC
         link = replace(read.back_ends[0].link, bytes_per_s=found.cache_bytes_per_s)
         engine = replace(case.engine, request_s=found.request_s)
         other = replace(case, prompt_tokens=tokens, engine=engine)
+        back_end = replace(read.back_ends[0], link=link)
         for point in OBSERVED:
-            sized = serving_of(other, replace(read.back_ends[0], link=link), point.batch)
-            rate = point.batch / batch_s(other, sized, point.batch, point.hit_rate)
+            rate = point.batch / batch_s(other, back_end, point.batch, point.hit_rate)
             assert rate == pytest.approx(point.per_s, rel=0.015)
 
 
 @pytest.fixture(scope="module")
 def few(read: FleetFile, case: GridCase) -> dict[tuple[str, int, float], Cell]:
     large = replace(case, batches=(64,), hit_rates=(0.6, 0.9))
-    small = replace(case, batches=(8,), hit_rates=(0.6,))
-    found = [*cells(large, read.back_ends), *cells(small, read.back_ends[:1])]
+    small = replace(case, batches=(8,), hit_rates=(0.6,), back_ends=read.back_ends[:1])
+    found = [cell for one in (large, small) for cell in run_grid(one, lambda _: None).cells]
     return {(cell.back_end, cell.batch, cell.hit_rate): cell for cell in found}
 
 
@@ -144,8 +142,10 @@ def test_costs_are_price_over_rate_and_littles_law(
 
 
 def test_an_objective_below_one_batch_is_never_kept(read: FleetFile, case: GridCase) -> None:
-    strict = replace(case, batches=(8,), hit_rates=(0.7,), slo=parse_slo("latency p95 < 40 ms"))
-    cell = next(cells(strict, read.back_ends[:1]))
+    slo = parse_slo("latency p95 < 40 ms")
+    first = read.back_ends[:1]
+    strict = replace(case, batches=(8,), hit_rates=(0.7,), slo=slo, back_ends=first)
+    (cell,) = run_grid(strict, lambda _: None).cells
     assert cell.kept_per_s == 0.0
     assert math.isnan(cell.cost)
 
@@ -155,7 +155,6 @@ def test_larger_batches_never_give_less(
     read: FleetFile, case: GridCase, place: int, batch: int, found: int
 ) -> None:
     def full(size: int) -> float:
-        serving = serving_of(case, read.back_ends[place], size)
-        return size / batch_s(case, serving, size, found / 100)
+        return size / batch_s(case, read.back_ends[place], size, found / 100)
 
     assert full(batch + 1) >= full(batch) * (1 - 1e-9)
