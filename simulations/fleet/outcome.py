@@ -47,6 +47,7 @@ class Outcome:
     restarts: int
     prompt_tokens: int
     output_tokens: int
+    # Part of all prompt tokens that were found.
     hit_rate: float
     # Bytes in a shared cache, over time.
     cache_byte_s: float
@@ -88,7 +89,6 @@ def measure(fleet: Fleet, slo: Slo, prices: FleetPrices) -> Outcome:
     is_shared = fleet.setup.cache is not None and fleet.setup.cache.is_shared
     # What replicas keep for themselves lies in memory that is paid for already.
     byte_s = token_seconds * kv_bytes if is_shared else 0.0
-    found = sum(cache.hit_tokens for cache in fleet.caches)
     prompt_tokens = sum(ask.request.prompt_tokens for ask in asks)
     ready = [moment.ready for moment in fleet.moments] or [0]
     return Outcome(
@@ -106,7 +106,7 @@ def measure(fleet: Fleet, slo: Slo, prices: FleetPrices) -> Outcome:
         restarts=sum(ask.restarts for ask in asks),
         prompt_tokens=prompt_tokens,
         output_tokens=sum(ask.request.output_tokens for ask in asks),
-        hit_rate=found / prompt_tokens,
+        hit_rate=sum(ask.found_tokens for ask in asks) / prompt_tokens,
         cache_byte_s=byte_s,
         cost=busy_s * prices.per_node_s
         + warm_s * prices.per_warm_node_s

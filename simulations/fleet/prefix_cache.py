@@ -32,10 +32,6 @@ class PrefixCache:
         self.ttl_s = ttl_s
         self.block_tokens = block_tokens
         self.tokens = 0
-        self.hit_tokens = 0
-        self.asked_tokens = 0
-        self.evicted_count = 0
-        self.expired_count = 0
         self._token_seconds = 0.0
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
@@ -48,16 +44,13 @@ class PrefixCache:
     def look_up(self, prefix: str, prompt_tokens: int, prefix_tokens: int, *, now: float) -> int:
         """Leading tokens of a prompt that are here; counts as a use."""
         self._expire(now)
-        self.asked_tokens += prompt_tokens
         entry = self._entries.get(prefix)
         if entry is None:
             return 0
         entry.used_at = now
         self._entries.move_to_end(prefix)
         known = min(entry.tokens, prefix_tokens or prompt_tokens, prompt_tokens - 1)
-        found = known // self.block_tokens * self.block_tokens
-        self.hit_tokens += found
-        return found
+        return known // self.block_tokens * self.block_tokens
 
     def store(self, prefix: str, tokens: int, *, now: float) -> None:
         """Keep the first `tokens` under a name, whole blocks of them; the longest so far stays.
@@ -77,7 +70,6 @@ class PrefixCache:
         self._entries.move_to_end(prefix)
         while self.tokens > self.tokens_max:
             self._drop(next(iter(self._entries)), now)
-            self.evicted_count += 1
 
     def token_seconds(self, now: float) -> float:
         """Tokens held, over time, so far."""
@@ -85,18 +77,12 @@ class PrefixCache:
         held = sum(entry.tokens * (now - entry.billed_at) for entry in self._entries.values())
         return self._token_seconds + held
 
-    @property
-    def hit_rate(self) -> float:
-        """Part of all prompt tokens that were found."""
-        return self.hit_tokens / self.asked_tokens if self.asked_tokens else 0.0
-
     def _expire(self, now: float) -> None:
         while self._entries:
             name, entry = next(iter(self._entries.items()))
             if entry.used_at + self.ttl_s > now:
                 return
             self._drop(name, entry.used_at + self.ttl_s)
-            self.expired_count += 1
 
     def _drop(self, name: str, at: float) -> None:
         entry = self._entries.pop(name)

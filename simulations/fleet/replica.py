@@ -33,6 +33,8 @@ class Ask:
     request: Request
     first_token_at: float = math.inf
     done_at: float = math.inf
+    # Tokens of its prompt that were found, when it was computed last.
+    found_tokens: int = 0
     # Times that it had to start again, because its replica was taken away.
     restarts: int = 0
 
@@ -173,7 +175,7 @@ class Replica:
             # By the whole prompt, since looking it up counts as a use; a longer one goes alone.
             if count and new_tokens + request.prompt_tokens > limit:
                 break
-            found = self._find(request)
+            found = ask.found_tokens = self._find(request)
             new = request.prompt_tokens - found
             new_tokens += new
             cached_tokens += found

@@ -148,6 +148,18 @@ def test_a_shared_cache_saves_prefill_and_is_billed_by_bytes_over_time() -> None
     assert own.hit_rate == pytest.approx(cached.hit_rate, rel=0.02)
 
 
+def test_a_request_that_starts_again_is_found_once() -> None:
+    """What was read for the lost attempts is no part of the hit rate: only the first request finds
+    nothing, whatever was interrupted."""
+    requests = [Request(place * 2.0, 450, 600, "prompt", 400) for place in range(200)]
+    spot = Spot(interruptions_per_hour=40.0, notice_s=5.0)
+    made = replace(SETUP, spot=spot, cache=CacheRule(is_shared=True))
+    policy = Policy(Signal.SCHEDULE, floor=4, replicas_max=4)
+    outcome = serve(policy, made, requests)
+    assert outcome.restarts > 10
+    assert outcome.hit_rate <= 400 / 450
+
+
 def test_replicas_with_caches_of_their_own_get_what_they_have_seen() -> None:
     """Four conversations over four replicas: each stays where it began."""
     requests = [
