@@ -100,7 +100,8 @@ class Fleet:
             warm=policy.warm,
             on_ready=self._add_replica,
         )
-        self.caches: list[PrefixCache] = []
+        rule = setup.cache
+        self.shared_cache = self._new_cache(rule) if rule is not None and rule.is_shared else None
         self.unfinished_count = len(self.asks)
         self._rng = random.Random(setup.seed)
         self._scaler = Scaler(policy)
@@ -112,7 +113,6 @@ class Fleet:
         self._busy_s: dict[int, float] = {}
         self._ttft_s: list[float] = []
         self._is_waking = False
-        self._shared = self._new_cache() if setup.cache and setup.cache.is_shared else None
         self.nodes.open(replicas)
         for _ in range(replicas):
             self._add_replica()
@@ -163,7 +163,7 @@ class Fleet:
             count = replica.count
             if count < least and replica.has_room(request):
                 best, least = replica, count
-        if best is None or not request.prefix or self._shared is not None:
+        if best is None or not request.prefix or self.shared_cache is not None:
             return best
         for replica in self._replicas:
             if (
@@ -200,7 +200,7 @@ class Fleet:
         self.unfinished_count -= len(asks)
         if replica.is_closed:
             if not replica.count:
-                self._remove(replica)
+                self._replicas.remove(replica)
                 self.nodes.give_back()
         elif self._queue:
             self._dispatch()
@@ -210,18 +210,15 @@ class Fleet:
 
     # -- replicas
 
-    def _new_cache(self) -> PrefixCache:
-        rule = self.setup.cache or CacheRule(False)
+    def _new_cache(self, rule: CacheRule) -> PrefixCache:
         block_tokens = self.setup.serving.engine.block_tokens
-        cache = PrefixCache(tokens_max=rule.tokens_max, ttl_s=rule.ttl_s, block_tokens=block_tokens)
-        self.caches.append(cache)
-        return cache
+        return PrefixCache(tokens_max=rule.tokens_max, ttl_s=rule.ttl_s, block_tokens=block_tokens)
 
     def _add_replica(self) -> None:
         setup = self.setup
-        cache = self._shared
+        cache = self.shared_cache
         if setup.cache is not None and cache is None:
-            cache = self._new_cache()
+            cache = self._new_cache(setup.cache)
         self._name += 1
         replica = Replica(
             self._name, setup.serving, self.timeline, cache, self._first_tokens, self._done
@@ -232,14 +229,10 @@ class Fleet:
             self.timeline.after(lives_s, self._notice, replica)
         self._dispatch()
 
-    def _remove(self, replica: Replica) -> None:
-        self._replicas.remove(replica)
-        self._busy_s.pop(replica.name, None)
-
     def _close(self, replica: Replica) -> None:
         replica.is_closed = True
         if not replica.count:
-            self._remove(replica)
+            self._replicas.remove(replica)
             self.nodes.give_back()
 
     def _notice(self, replica: Replica) -> None:
@@ -252,7 +245,7 @@ class Fleet:
     def _take(self, replica: Replica) -> None:
         if replica not in self._replicas:
             return
-        self._remove(replica)
+        self._replicas.remove(replica)
         self.nodes.lose()
         for ask in reversed(replica.take_back()):
             ask.restarts += 1

@@ -84,11 +84,10 @@ def measure(fleet: Fleet, slo: Slo, prices: FleetPrices) -> Outcome:
     warm_s = seconds[State.WARM]
     busy_s = sum(seconds.values()) - warm_s
     now = fleet.timeline.now
-    token_seconds = sum(cache.token_seconds(now) for cache in fleet.caches)
-    kv_bytes = fleet.setup.serving.model.kv_bytes_per_token
-    is_shared = fleet.setup.cache is not None and fleet.setup.cache.is_shared
     # What replicas keep for themselves lies in memory that is paid for already.
-    byte_s = token_seconds * kv_bytes if is_shared else 0.0
+    shared = fleet.shared_cache
+    kv_bytes = fleet.setup.serving.model.kv_bytes_per_token
+    byte_s = shared.token_seconds(now) * kv_bytes if shared is not None else 0.0
     prompt_tokens = sum(ask.request.prompt_tokens for ask in asks)
     ready = [moment.ready for moment in fleet.moments] or [0]
     return Outcome(
