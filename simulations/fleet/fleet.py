@@ -187,9 +187,11 @@ class Fleet:
                     self._is_waking = True
                     self.timeline.at(due_at, self._wake)
                 return
+            batch = 0
             while self._queue and replica.has_room(self._queue[0].request):
                 replica.assign(self._queue.popleft())
-            if replica.count:
+                batch += 1
+            if batch:
                 replica.go()
 
     def _wake(self) -> None:
