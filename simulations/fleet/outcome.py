@@ -75,14 +75,17 @@ class Outcome:
 def measure(fleet: Fleet, slo: Slo, prices: FleetPrices) -> Outcome:
     """After the run."""
     asks = fleet.asks
-    times = {metric: tuple(sorted(_time(ask, metric) for ask in asks)) for metric in Metric}
-    limits = [(metric, slo.limit_s(metric)) for metric in Metric]
-    held = [(metric, limit_s) for metric, limit_s in limits if limit_s is not None]
-    missed = sum(any(_time(ask, metric) >= limit_s for metric, limit_s in held) for ask in asks)
-    miss_share = missed / len(asks)
-    seconds = dict(fleet.nodes.meter.seconds)
-    warm_s = seconds[State.WARM]
-    busy_s = sum(seconds.values()) - warm_s
+    taken = {metric: [_time(ask, metric) for ask in asks] for metric in Metric}
+    late = [False] * len(asks)
+    for metric, seconds in taken.items():
+        limit_s = slo.limit_s(metric)
+        if limit_s is not None:
+            late = [was or s >= limit_s for was, s in zip(late, seconds, strict=True)]
+    times = {metric: tuple(sorted(seconds)) for metric, seconds in taken.items()}
+    miss_share = sum(late) / len(asks)
+    node_s = dict(fleet.nodes.meter.seconds)
+    warm_s = node_s[State.WARM]
+    busy_s = sum(node_s.values()) - warm_s
     now = fleet.timeline.now
     # What replicas keep for themselves lies in memory that is paid for already.
     shared = fleet.shared_cache
@@ -96,7 +99,7 @@ def measure(fleet: Fleet, slo: Slo, prices: FleetPrices) -> Outcome:
         unanswered=fleet.unfinished_count,
         miss_share=miss_share,
         broken=tuple(slo.broken(times, miss_share)),
-        node_seconds=seconds,
+        node_seconds=node_s,
         nodes_max=fleet.nodes.peak,
         replicas_max=max(ready),
         replicas_min=min(ready),
