@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from simulations.fleet.capacity import Capacity, find_capacity
 from simulations.fleet.fleet import Fleet, Setup
+from simulations.fleet.nodes import LoadTimes
 from simulations.fleet.outcome import FleetPrices, Outcome, measure
 from simulations.fleet.requests import Request
 from simulations.fleet.scaling import Forecast, Policy, Signal, scheduled
@@ -102,9 +103,7 @@ class Plan:
     challenges: list[Challenge] = field(default_factory=list)
 
 
-def make_plan(
-    case: Case, no_swarm: Callable[[int], Sequence[float]] | None, progress: Progress
-) -> Plan:
+def make_plan(case: Case, no_swarm: LoadTimes | None, progress: Progress) -> Plan:
     """`no_swarm`: load times if every node read the origin itself, to tell what the swarm does."""
     return _Planner(case, progress).plan(no_swarm)
 
@@ -117,9 +116,9 @@ class _Planner:
         self._progress = progress
         progress("how much one replica carries")
         self._plan = Plan(case, find_capacity(case.setup, case.requests, case.slo))
-        self._run: dict[tuple[Policy, int], Row] = {}
+        self._run: dict[Policy, Row] = {}
 
-    def plan(self, no_swarm: Callable[[int], Sequence[float]] | None) -> Plan:
+    def plan(self, no_swarm: LoadTimes | None) -> Plan:
         plan = self._plan
         if not plan.capacity.per_s:
             return plan
@@ -174,26 +173,26 @@ class _Planner:
 
     def _with_capacity(self, plain: Row) -> list[Row]:
         """With the fewest warm nodes and with the lowest floor that keep the objective."""
-        rows = [plain]
+        case = self._case
 
         def with_warm(count: int) -> Row:
             return self._of(replace(plain.policy, warm=count), plain.share)
 
         def with_floor(count: int) -> Row:
-            return self._of(replace(plain.policy, floor=self._case.floor + count), plain.share)
+            return self._of(replace(plain.policy, floor=case.floor + count), plain.share)
 
-        for build in (with_warm, with_floor):
-            rows += _fewest(build, self._affordable(is_warm=build is with_warm))
-        return rows
+        rows = [plain, *_fewest(with_warm, self._affordable(case.prices.per_warm_node_s))]
+        most = min(self._affordable(case.prices.per_node_s), case.replicas_max - case.floor)
+        return rows + _fewest(with_floor, most)
 
-    def _affordable(self, *, is_warm: bool) -> int:
+    def _affordable(self, per_node_s: float) -> int:
         """So many nodes more, standing by all the time, cost no more than `WORTH_TELLING` of what
         keeps the objective already; never more than `warm_max`."""
         case = self._case
         span_s = case.requests[-1].arrival_s
         left = WORTH_TELLING * self._cheapest - case.floor * case.prices.per_node_s * span_s
-        each = (case.prices.per_warm_node_s if is_warm else case.prices.per_node_s) * span_s
-        return case.warm_max if left >= case.warm_max * each else max(int(left / each), 0)
+        left, each = max(left, 0.0), per_node_s * span_s
+        return case.warm_max if left >= case.warm_max * each else int(left / each)
 
     @property
     def _cheapest(self) -> float:
@@ -210,7 +209,7 @@ class _Planner:
 
     # -- what would change the answer
 
-    def _challenge(self, best: Row, no_swarm: Callable[[int], Sequence[float]] | None) -> None:
+    def _challenge(self, best: Row, no_swarm: LoadTimes | None) -> None:
         case = self._case
         setup, requests = case.setup, case.requests
         more = [replace(request, arrival_s=request.arrival_s / 1.2) for request in requests]
@@ -239,30 +238,25 @@ class _Planner:
                 policy = replace(best.policy, warm=best.policy.warm + count)
                 return Row(policy, best.share, self._simulate(policy, setup, requests))
 
-            rows = _fewest(with_warm, self._challenge_max)
+            # As many again, and a few.
+            most = min(best.policy.warm + CHALLENGE_MORE, self._case.warm_max)
+            rows = _fewest(with_warm, most)
             kept = [row for row in rows if row.outcome.is_met]
             tried = max(row.policy.warm for row in rows)
             warm = min((row.policy.warm for row in kept), default=None)
         self._plan.challenges.append(Challenge(what, outcome, warm, tried))
 
-    @property
-    def _challenge_max(self) -> int:
-        """Warm nodes to add against another assumption: as many again, and a few."""
-        assert self._plan.best is not None
-        return min(self._plan.best.policy.warm + CHALLENGE_MORE, self._case.warm_max)
-
     # -- runs
 
     def _of(self, policy: Policy, share: float) -> Row:
-        key = (policy, self._replicas(policy))
-        if key not in self._run:
+        if policy not in self._run:
             row = Row(policy, share, self._simulate(policy, self._case.setup, self._case.requests))
             self._progress(
                 f"{policy.signal} at {policy.target:g}, floor {policy.floor}, warm {policy.warm}: "
                 f"{row.outcome.miss_share:.2%} missed"
             )
-            self._run[key] = row
-        return self._run[key]
+            self._run[policy] = row
+        return self._run[policy]
 
     def _simulate(self, policy: Policy, setup: Setup, requests: Sequence[Request]) -> Outcome:
         fleet = Fleet(setup, requests, policy, replicas=self._replicas(policy))
