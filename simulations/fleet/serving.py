@@ -46,6 +46,11 @@ class Hardware:
     memory_share: float = 0.9
     reserve_bytes: float = 0.0
 
+    @property
+    def usable_bytes(self) -> float:
+        """For weights and KV blocks."""
+        return self.memory_bytes * self.memory_share - self.reserve_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -117,19 +122,14 @@ class Serving:
         self.held_token_s = (
             model.kv_bytes_per_token / self._bytes_per_s + engine.block_s / engine.block_tokens
         )
-        self.block_count = self._block_count()
+        block_bytes = engine.block_tokens * model.kv_bytes_per_token
+        usable = hardware.usable_bytes
+        self.block_count = math.floor((usable - model.weight_bytes) / block_bytes)
         if self.block_count <= 0:
-            free = hardware.memory_bytes * hardware.memory_share - hardware.reserve_bytes
             raise DoesNotFit(
                 f"weights of {model.weight_bytes / 1e9:.1f} GB leave no block of KV cache in "
-                f"{free / 1e9:.1f} GB that the engine may use"
+                f"{usable / 1e9:.1f} GB that the engine may use"
             )
-
-    def _block_count(self) -> int:
-        hardware = self.hardware
-        usable = hardware.memory_bytes * hardware.memory_share - hardware.reserve_bytes
-        block_bytes = self.engine.block_tokens * self.model.kv_bytes_per_token
-        return math.floor((usable - self.model.weight_bytes) / block_bytes)
 
     # -- memory
 
@@ -140,10 +140,6 @@ class Serving:
     def concurrent(self, tokens: int) -> int:
         """Sequences of so many tokens each that run at once."""
         return min(self.block_count // self.blocks(tokens), self.engine.sequences_max)
-
-    def waste_share(self, tokens: int) -> float:
-        """Part of the blocks of such a sequence that holds nothing."""
-        return 1 - tokens / (self.blocks(tokens) * self.engine.block_tokens)
 
     # -- time
 

@@ -62,12 +62,8 @@ class Slo:
         found = [clause.seconds for clause in self.clauses if clause.metric is metric]
         return min(found) if found else None
 
-    def is_met(self, ascending: Mapping[Metric, Sequence[float]], miss_share: float) -> bool:
-        """By all requests of a run, each metric's values ascending."""
-        return not self.broken(ascending, miss_share)
-
     def broken(self, ascending: Mapping[Metric, Sequence[float]], miss_share: float) -> list[str]:
-        """The clauses that do not hold."""
+        """The clauses that do not hold for a run's requests, each metric's values ascending."""
         told = [
             str(clause)
             for clause in self.clauses
@@ -90,15 +86,15 @@ def parse_slo(text: str) -> Slo:
         match = _CLAUSE.fullmatch(part)
         if match is None:
             raise UsageError(f"not an objective: {part.strip()[:80]!r}", hint=_HINT)
-        name, percentile, bound = match.groups()
-        if name == "misses" and percentile is None:
+        name, rank, bound = match.groups()
+        if name == "misses" and rank is None:
             if misses is not None:
                 raise UsageError(f"misses are bounded twice: {text[:80]!r}", hint=_HINT)
             misses = parse_percent(bound)
             if misses <= 0:
                 raise UsageError("misses < 0 % cannot be kept", hint="write misses < 0.1 %")
-        elif name in tuple(Metric) and percentile is not None:
-            clauses.append(Clause(Metric(name), _share(percentile), _seconds(bound)))
+        elif name in tuple(Metric) and rank is not None:
+            clauses.append(Clause(Metric(name), _share(rank), _seconds(bound)))
         else:
             raise UsageError(f"not an objective: {part.strip()[:80]!r}", hint=_HINT)
     if not clauses:
@@ -106,10 +102,10 @@ def parse_slo(text: str) -> Slo:
     return Slo(tuple(clauses), misses)
 
 
-def _share(percentile: str) -> float:
-    share = float(Fraction(percentile) / 100)
+def _share(rank: str) -> float:
+    share = float(Fraction(rank) / 100)
     if not 0 < share < 1:
-        raise UsageError(f"p{percentile} is no percentile between p0 and p100", hint=_HINT)
+        raise UsageError(f"p{rank} is no percentile between p0 and p100", hint=_HINT)
     return share
 
 

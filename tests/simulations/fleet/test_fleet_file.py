@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from simulations.fleet.fleet_file import FleetFile, parse_flops, read_fleet
+from simulations.fleet.planning import SIGNALS
 from simulations.fleet.scaling import Signal
 from simulations.toml_table import Document
 from swarm.errors import UsageError
@@ -28,8 +29,8 @@ def test_the_day_is_read_with_its_units() -> None:
     assert day.engine.block_s == pytest.approx(2e-8)
     assert day.per_node_s == pytest.approx(4 * 2.62 / 3600)
     assert day.per_warm_node_s == day.per_node_s
-    assert day.scaling.signals == tuple(day.scaling.signals)
-    assert set(day.scaling.signals) == set(Signal)
+    assert day.scaling.signals == SIGNALS
+    assert set(SIGNALS) == set(Signal)
     assert day.traffic is not None
     assert day.traffic.bursts[1].factor == 6.0
     assert day.grid is None
