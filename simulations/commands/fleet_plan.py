@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from simulations.fleet.cold_starts import ColdStarts
+from simulations.fleet.cold_starts import ColdStarts, load_times_without_swarm
 from simulations.fleet.fleet import Setup
 from simulations.fleet.fleet_file import FleetFile, read_fleet
 from simulations.fleet.grid import GridCase, run_grid
@@ -23,7 +23,7 @@ from simulations.fleet.scaling import Forecast, forecast_of
 from simulations.fleet.serving import Serving
 from simulations.fleet.slo import Slo, parse_slo
 from simulations.fleet.traffic import Traffic, draw_requests
-from simulations.report import direct_s
+from simulations.report import Json
 from simulations.toml_table import Document
 from simulations.trial import commit_of_code
 from swarm.errors import UsageError
@@ -38,13 +38,14 @@ seen such a day knows its hours and not its minutes."""
 def plan_fleet(
     document: Document,
     *,
+    settings: Sequence[str],
     seed: int | None,
     objective: str | None,
     trace: Path | None,
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Print the plan. Raises UsageError."""
+    """Print the plan; `settings` are those of the document. Raises UsageError."""
     begun = time.monotonic()
     read = read_fleet(document)
     chosen = read.swarm.seed if seed is None else seed
@@ -52,14 +53,17 @@ def plan_fleet(
     if slo is None:
         hint = "--slo 'ttft p99 < 2 s, misses < 1 %', or slo in [fleet]"
         raise UsageError(f"{document.name}: there is no objective to plan for", hint=hint)
-    told: dict[str, object] = {"scenario": Path(document.name).stem, "seed": chosen}
+    scenario = read.swarm.scenario
+    chunk_key = "chunks" if document.table().table("version").has("chunks") else "chunk_size"
+    cold = ColdStarts(scenario, chosen, file=document.name, settings=settings, chunk_key=chunk_key)
     if read.grid is not None and trace is None:
         if plot is not None:
             raise UsageError("--plot draws a fleet over a trace, and this file asks for a grid")
-        lines = _grid(read, slo, chosen, told)
+        found, lines = _grid(read, slo, chosen, cold)
     else:
-        lines = _plan(document, read, slo, chosen, trace, plot, told)
+        found, lines = _plan(document, read, slo, chosen, cold, trace, plot)
     if as_json:
+        told = {"scenario": Path(document.name).stem, "seed": chosen, **found}
         told |= {"commit": commit_of_code(), "wall_s": round(time.monotonic() - begun, 2)}
         click.echo(json.dumps(told, allow_nan=False))
         return
@@ -73,10 +77,11 @@ def _plan(
     read: FleetFile,
     slo: Slo,
     seed: int,
+    cold: ColdStarts,
     trace: Path | None,
     plot: Path | None,
-    told: dict[str, object],
-) -> list[str]:
+) -> tuple[Json, list[str]]:
+    """For programs and for people."""
     if trace is not None:
         requests = read_trace(trace)
         forecast = forecast_of([request.arrival_s for request in requests], TRACE_SLOT_S)
@@ -88,14 +93,14 @@ def _plan(
         raise UsageError(f"{document.name}: there is no traffic to plan for", hint=hint)
     if not requests:
         raise UsageError(f"{document.where('fleet.traffic')}: not one request came of it")
-    cold = ColdStarts(read.swarm.scenario, seed, file=document.name)
-    plan = make_plan(_case(read, slo, seed, cold, requests, forecast), _no_swarm(read), _Progress())
+    case = _case(read, slo, seed, cold, requests, forecast)
+    plan = make_plan(case, load_times_without_swarm(read.swarm.scenario), _Progress())
     if plot is not None:
         from simulations.fleet.plot_fleet import plot_fleet
 
         plot_fleet(plot, Path(document.name).stem, plan)
-    told |= plan_document(plan, read.prices.currency, cold.simulated)
-    return plan_lines(plan, read.prices.currency, cold.simulated)
+    arguments = (plan, read.prices.currency, cold.simulated)
+    return plan_document(*arguments), plan_lines(*arguments)
 
 
 def _case(
@@ -129,24 +134,6 @@ def _forecast(traffic: Traffic) -> Forecast:
     )
 
 
-class _NoSwarm:
-    """Load times if every node read its copy from the origin."""
-
-    def __init__(self, read: FleetFile) -> None:
-        self._scenario = read.swarm.scenario
-
-    def __call__(self, count: int) -> Sequence[float]:
-        first, *others = self._scenario.groups
-        groups = (replace(first, count=count), *others)
-        seconds = direct_s(replace(self._scenario, groups=groups))
-        assert seconds is not None
-        return [seconds] * count
-
-
-def _no_swarm(read: FleetFile) -> _NoSwarm | None:
-    return _NoSwarm(read) if read.swarm.scenario.origin is not None else None
-
-
 class _Progress:
     """A line now and then on stderr."""
 
@@ -159,10 +146,10 @@ class _Progress:
             click.echo(what, err=True)
 
 
-def _grid(read: FleetFile, slo: Slo, seed: int, told: dict[str, object]) -> list[str]:
+def _grid(read: FleetFile, slo: Slo, seed: int, cold: ColdStarts) -> tuple[Json, list[str]]:
+    """For programs and for people."""
     keys = read.grid
     assert keys is not None
-    cold = ColdStarts(read.swarm.scenario, seed)
     cold_s = read.boot_s + cold.load_times(1)[-1] + read.engine_start_s
     engine = read.engine
     if engine.aggregate_wait_s is None:
@@ -173,5 +160,5 @@ def _grid(read: FleetFile, slo: Slo, seed: int, told: dict[str, object]) -> list
         read.per_node_s, read.per_spot_node_s, read.spot.interruptions_per_hour, cold_s, seed,
     )  # fmt: skip
     grid = run_grid(case, _Progress())
-    told |= grid_document(grid, read.prices.currency)
-    return grid_lines(grid, read.prices.currency)
+    currency = read.prices.currency
+    return grid_document(grid, currency), grid_lines(grid, currency)

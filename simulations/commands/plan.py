@@ -70,8 +70,9 @@ def plan(
         if scheduler is not None or worker_count is not None:
             raise UsageError("a serving fleet is planned in one process", hint="no --workers here")
         plan_fleet(
-            document, seed=seed, objective=objective, trace=trace, plot=plot, as_json=as_json
-        )
+            document, settings=settings, seed=seed, objective=objective, trace=trace, plot=plot,
+            as_json=as_json,
+        )  # fmt: skip
         return
     if objective is not None or trace is not None:
         hint = "docs/CAPACITY.md shows its keys; simulations/scenarios/fleet_day.toml is one"

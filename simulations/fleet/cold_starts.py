@@ -17,6 +17,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from simulations.fleet.nodes import LoadTimes
+from simulations.report import direct_s
 from simulations.scenario import Scenario, VersionShape
 from simulations.trial import repeat_command, simulate
 
@@ -30,13 +32,26 @@ class ColdStarts:
     """Times for any number of nodes, simulated when first asked for."""
 
     def __init__(
-        self, scenario: Scenario, seed: int, *, file: str = "FILE", chunks_max: int = CHUNKS_MAX
+        self,
+        scenario: Scenario,
+        seed: int,
+        *,
+        file: str = "FILE",
+        settings: Sequence[str] = (),
+        chunk_key: str = "chunks",
+        chunks_max: int = CHUNKS_MAX,
     ) -> None:
+        """What repeats a run that fails: the file with its settings, and the key that it gives
+        chunks by, as they are made larger."""
         shape = scenario.version
         chunk_bytes = max(shape.chunk_bytes, math.ceil(shape.total_bytes / chunks_max))
         self._scenario = replace(scenario, version=VersionShape(shape.total_bytes, chunk_bytes))
         self._seed = seed
         self._file = file
+        self._settings = tuple(settings)
+        if chunk_bytes > shape.chunk_bytes:
+            larger = f"{chunk_bytes}B" if chunk_key == "chunk_size" else f"{chunks_max}"
+            self._settings += (f"version.{chunk_key}={larger}",)
         self._simulated: dict[int, tuple[float, ...]] = {}
         self._asked: dict[int, tuple[float, ...]] = {}
 
@@ -67,11 +82,30 @@ class ColdStarts:
     def simulate(self, count: int) -> tuple[float, ...]:
         """One run of exactly so many nodes; raises FailedRun."""
         if count not in self._simulated:
-            first, *others = self._scenario.groups
-            groups = (replace(first, count=count), *others)
-            settings = (f"nodes.0.count={count}",)
+            scenario = with_first_group(self._scenario, count)
+            settings = (*self._settings, f"nodes.0.count={count}")
             command = repeat_command("run", self._file, self._seed, settings)
-            outcome = simulate(replace(self._scenario, groups=groups), self._seed, command)
-            mine = next(group for group in outcome.groups if group.name == first.name)
+            outcome = simulate(scenario, self._seed, command)
+            name = scenario.groups[0].name
+            mine = next(group for group in outcome.groups if group.name == name)
             self._simulated[count] = tuple(ratio * mine.bound_s for ratio in mine.ratios)
         return self._simulated[count]
+
+
+def load_times_without_swarm(scenario: Scenario) -> LoadTimes | None:
+    """If every node read its copy from the origin itself; None without one."""
+    if scenario.origin is None:
+        return None
+
+    def load_times(count: int) -> Sequence[float]:
+        seconds = direct_s(with_first_group(scenario, count))
+        assert seconds is not None
+        return [seconds] * count
+
+    return load_times
+
+
+def with_first_group(scenario: Scenario, count: int) -> Scenario:
+    """So many nodes in the first group, the others as they are."""
+    first, *others = scenario.groups
+    return replace(scenario, groups=(replace(first, count=count), *others))

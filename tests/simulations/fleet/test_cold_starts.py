@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import shlex
+from pathlib import Path
 
 import pytest
 
 from simulations.fleet.cold_starts import ColdStarts
+from simulations.main import main
 from simulations.scenario import NodeGroup, OriginShape, Scenario, VersionShape
+from simulations.scenario_file import read_scenario
 from simulations.trial import FailedRun
 
 # 16 GB at 10 Gbit/s; the origin feeds two nodes.
@@ -16,6 +19,18 @@ SWARM = Scenario(
     (NodeGroup(1, 1.25e9, 1.25e9),),
     origin=OriginShape(2.5e9, connection_bytes_per_s=90e6, first_byte_s_min=0.03),
 )
+SLOW_DAY = """\
+[version]
+size = "16GB"
+{chunk_key} = {chunks}
+
+[[nodes]]
+count = 1
+nic = "10Gbit/s"
+
+[origin]
+rate = "20Gbit/s"
+"""
 
 
 def test_more_nodes_at_once_take_longer_but_far_less_than_one_after_the_other() -> None:
@@ -37,12 +52,34 @@ def test_between_two_simulated_sizes_times_are_within_three_per_cent() -> None:
     assert sorted(cold.simulated) == [2, 4, 8, 16]
 
 
-def test_a_swarm_that_cannot_finish_says_how_to_see_it() -> None:
-    """A tenth of the nodes' time: nobody is done by then."""
-    short = replace(SWARM, limit_bounds=0.1)
+@pytest.mark.parametrize("chunk_key", ["chunks", "chunk_size"])
+def test_a_swarm_that_cannot_finish_says_how_to_see_it(
+    chunk_key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tenth of the nodes' time: nobody is done by then. The command fails in the same way, with
+    the chunks that were made larger."""
+    path = tmp_path / "day.toml"
+    path.write_text(
+        SLOW_DAY.format(
+            chunks={"chunks": "160", "chunk_size": '"100MB"'}[chunk_key], chunk_key=chunk_key
+        )
+    )
+    settings = ("limit_bounds=0.1",)
+    scenario = read_scenario(path, settings).scenario
+    cold = ColdStarts(
+        scenario, 7, file=str(path), settings=settings, chunk_key=chunk_key, chunks_max=50
+    )
     with pytest.raises(FailedRun) as raised:
-        ColdStarts(short, 7, file="day.toml", chunks_max=50).load_times(2)
-    assert "swarm-sim run day.toml --seed=7 --set=nodes.0.count=2" in raised.value.hint
+        cold.load_times(2)
+    command = raised.value.object_name
+    assert command.startswith(f"swarm-sim run {path} --seed=7 --set=limit_bounds=0.1")
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(command)[1:])
+    assert ended.value.code == 1
+    # The same nodes lack as much; the command looks at its run, so the last instant is another.
+    lacking = raised.value.message.partition(" s: ")[2]
+    assert "of 50, node 2 (" in lacking
+    assert lacking in capsys.readouterr().err
 
 
 def test_larger_chunks_are_late_by_little_and_never_early() -> None:
