@@ -83,7 +83,12 @@ class Traffic:
     @property
     def expected_count(self) -> float:
         """Requests to be expected, at most: what a reader checks before drawing them."""
-        more = sum(burst.for_s * max(burst.factor, 1.0) for burst in self.bursts)
+        edges = sorted({edge for b in self.bursts for edge in (b.at_s, b.at_s + b.for_s)})
+        more = 0.0
+        for begins_s, ends_s in itertools.pairwise(edges):
+            running = [b for b in self.bursts if b.at_s <= begins_s < b.at_s + b.for_s]
+            if running:
+                more += (ends_s - begins_s) * math.prod(max(b.factor, 1.0) for b in running)
         return self.requests_per_s * (self.for_s + more)
 
 

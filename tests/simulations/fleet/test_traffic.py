@@ -47,6 +47,14 @@ def test_a_burst_multiplies_the_rate_for_its_time() -> None:
     assert burst.expected_count == 2.0 * (20_000 + 3000)
 
 
+def test_bursts_that_overlap_multiply_and_so_do_their_requests() -> None:
+    both = replace(STEADY, bursts=(Burst(5000.0, 1000.0, 3.0), Burst(5500.0, 1000.0, 4.0)))
+    assert [both.rate_at(at_s) for at_s in (5000.0, 5500.0, 6000.0)] == [6.0, 24.0, 8.0]
+    drawn = len(draw_requests(both, 1))
+    assert drawn == pytest.approx(2.0 * (20_000 + 500 * (2 + 11 + 3)), rel=0.02)
+    assert both.expected_count == 2.0 * (20_000 + 500 * (3 + 12 + 4)) > drawn
+
+
 def test_lengths_spread_around_their_median() -> None:
     spread = replace(STEADY, prompt=Lengths(500, 0.8))
     prompts = sorted(request.prompt_tokens for request in draw_requests(spread, 1))
