@@ -23,6 +23,7 @@ SAMPLE_COUNT = 4000
 PRECISION = 0.02
 FREE = FleetPrices(0.0, 0.0)
 _RATE_MIN, _RATE_MAX = 1e-3, 1e6
+"""Requests/s: so few that each is alone, and more than any replica answers."""
 
 
 @dataclass(frozen=True, slots=True)

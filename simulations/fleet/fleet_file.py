@@ -28,8 +28,9 @@ from swarm.units import parse_duration, parse_percent
 _FLOPS = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([GTP])FLOP/s")
 _FLOPS_SCALES = {"G": 10**9, "T": 10**12, "P": 10**15}
 BATCH_MAX = 4096
+"""More than a try of the grid has requests (`capacity.SAMPLE_COUNT`): it would never be full."""
 CELLS_MAX = 400
-"""Cells of a grid; each takes about a third of a second."""
+"""Cells of a grid; each takes half a second to a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,9 @@ def read_fleet(document: Document) -> FleetFile:
     fleet = document.table().table("fleet")
     gpu = fleet.table("gpu")
     gpus = gpu.count("count", 1)
-    cache_table = fleet.table("cache")
     model = _model(fleet.table("model"), swarm.scenario.version.total_bytes)
-    cache, kept_bytes = _cache(cache_table, model)
+    back_ends = tuple(_back_end(table, swarm.prices.currency) for table in fleet.tables("caches"))
+    cache, kept_bytes = _cache(fleet.table("cache"), model, back_ends)
     hardware = _hardware(gpu, gpus, kept_bytes)
     engine = _engine(fleet.table("engine"))
     money = fleet.table("prices")
@@ -110,11 +111,6 @@ def read_fleet(document: Document) -> FleetFile:
     warm = purse.price("warm_gpu", per_gpu_s, per_gpu, "2.50 USD/GPU-hour")
     spot_price = purse.price("spot_gpu", per_gpu_s, per_gpu, "1.20 USD/GPU-hour")
     is_spot = money.flag("is_spot", False)
-    back_ends = tuple(_back_end(table, swarm.prices.currency) for table in fleet.tables("caches"))
-    if cache is not None and cache.is_shared and not back_ends:
-        raise cache_table.fail("place", "there is no back-end", "write a [[fleet.caches]] table")
-    if cache is not None and cache.is_shared:
-        cache = CacheRule(True, cache.tokens_max, back_ends[0].ttl_s)
     start = fleet.table("start")
     spot = _spot(fleet.table("spot"))
     read = FleetFile(
@@ -207,15 +203,23 @@ def _engine(table: Table) -> Engine:
     return engine
 
 
-def _cache(table: Table, model: Model) -> tuple[CacheRule | None, float]:
+def _cache(
+    table: Table, model: Model, back_ends: tuple[BackEnd, ...]
+) -> tuple[CacheRule | None, float]:
     """The rule, and bytes that it takes of a replica's own memory."""
     if not table.is_written:
         return None, 0.0
     is_shared = table.choice("place", ("replica", "shared")) == "shared"
     size = table.size("size")
-    ttl_s = table.duration("ttl", float("inf")) if not is_shared else float("inf")
+    tokens_max = size / model.kv_bytes_per_token
+    if is_shared:
+        if not back_ends:
+            raise table.fail("place", "there is no back-end", "write a [[fleet.caches]] table")
+        table.end()
+        return CacheRule(True, tokens_max, back_ends[0].ttl_s), 0.0
+    ttl_s = table.duration("ttl", float("inf"))
     table.end()
-    return CacheRule(is_shared, size / model.kv_bytes_per_token, ttl_s), 0.0 if is_shared else size
+    return CacheRule(False, tokens_max, ttl_s), size
 
 
 def _back_end(table: Table, currency: str) -> BackEnd:

@@ -21,6 +21,7 @@ from swarm.units import parse_duration, parse_percent
 _CLAUSE = re.compile(r"\s*(\w+)\s*(?:p(\d+(?:\.\d+)?))?\s*<\s*(.+?)\s*")
 _HINT = "write 'ttft p99 < 2 s, misses < 1 %' (ttft, tpot or latency; a duration needs a unit)"
 CLAUSE_COUNT_MAX = 16
+"""A handful of percentiles of three metrics; more is a file that was passed by mistake."""
 
 
 class Metric(StrEnum):
