@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from simulations.main import main
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 SCENARIOS = REPOSITORY / "simulations" / "scenarios"
 DAY = SCENARIOS / "fleet_day.toml"
@@ -26,6 +28,16 @@ def swarm_sim(*words: str, hash_seed: str = "0") -> subprocess.CompletedProcess[
         timeout=120,
         check=False,
     )
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, str]:
+    """Output and errors of a command that ends with 2, in this process: starting another takes
+    longer than refusing."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    return said.out, said.err
 
 
 @pytest.fixture
@@ -83,25 +95,28 @@ def test_a_grid_is_told_to_people_with_what_observed_rates_mean() -> None:
         (("--plot", "plan.pdf"), "a plot is .png or .svg"),
     ],
 )
-def test_what_cannot_be_planned_is_the_callers_fault(words: tuple[str, ...], message: str) -> None:
-    done = swarm_sim("plan", str(DAY), *words)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: E_USAGE: ")
-    assert message in done.stderr
+def test_what_cannot_be_planned_is_the_callers_fault(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, errors = refused(capsys, "plan", str(DAY), *words)
+    assert errors.startswith("error: E_USAGE: ")
+    assert message in errors
 
 
-def test_a_trace_out_of_order_is_named_by_its_line(tmp_path: Path) -> None:
+def test_a_trace_out_of_order_is_named_by_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "day.csv"
     path.write_text("arrival_s,prompt_tokens,output_tokens\n5,10,10\n4,10,10\n")
-    done = swarm_sim("plan", str(DAY), "--trace", str(path), "--json")
-    assert done.returncode == 2
-    assert f"{path}:3: arrival_s" in json.loads(done.stdout)["error"]["message"]
+    told, _ = refused(capsys, "plan", str(DAY), "--trace", str(path), "--json")
+    assert f"{path}:3: arrival_s" in json.loads(told)["error"]["message"]
 
 
-def test_an_objective_needs_a_fleet() -> None:
-    done = swarm_sim("plan", str(SCENARIOS / "does_not_pay.toml"), "--slo", "ttft p99 < 2 s")
-    assert done.returncode == 2
-    assert "has no [fleet] table" in done.stderr
+def test_an_objective_needs_a_fleet(capsys: pytest.CaptureFixture[str]) -> None:
+    _, errors = refused(
+        capsys, "plan", str(SCENARIOS / "does_not_pay.toml"), "--slo", "ttft p99 < 2 s"
+    )
+    assert "has no [fleet] table" in errors
 
 
 def test_a_fleet_file_is_a_scenario_too() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulations.fleet.capacity import find_capacity, offer
+from simulations.fleet.capacity import offer
 from simulations.fleet.fleet import Setup
 from simulations.fleet.nodes import State
 from simulations.fleet.outcome import FleetPrices
@@ -45,8 +45,8 @@ def plan() -> Plan:
     return make_plan(CASE, lambda count: [600.0 * count] * count, lambda _: None)
 
 
-def test_a_replica_carries_what_it_is_found_to_carry() -> None:
-    capacity = find_capacity(CASE.setup, CASE.requests, CASE.slo)
+def test_a_replica_carries_what_it_is_found_to_carry(plan: Plan) -> None:
+    capacity = plan.capacity
     assert offer(CASE.setup, CASE.requests[:4000], CASE.slo, capacity.per_s * 0.9).is_met
     assert not offer(CASE.setup, CASE.requests[:4000], CASE.slo, capacity.per_s * 1.2).is_met
     assert capacity.in_flight > capacity.per_s * 0.1
