@@ -24,6 +24,8 @@ LEARNED_COUNT = 6
 
 STRIPES_MAX = 16
 """Data links of one session; past it one would rather raise the flow cap."""
+SPEED_FACTOR_MAX = 8
+"""How many times faster than the slowest common NIC a node may be treated."""
 
 
 class NicEstimate:
@@ -68,3 +70,12 @@ class NicEstimate:
         if elapsed >= WINDOW_S:
             self._rates.append(max(bytes_in - mark[1], bytes_out - mark[2]) / elapsed)
             self._mark = (now, bytes_in, bytes_out)
+
+
+def slot_count(usual_count: int, nic_bytes_per_s: float, base_bytes_per_s: float) -> int:
+    """D = U of a node with this NIC: the usual count, times how much faster it is than the slowest
+    common one; just the usual count where a rate is unknown (0)."""
+    if not nic_bytes_per_s or not base_bytes_per_s:
+        return usual_count
+    factor = min(max(nic_bytes_per_s / base_bytes_per_s, 1.0), SPEED_FACTOR_MAX)
+    return round(usual_count * factor)

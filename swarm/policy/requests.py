@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping
 from swarm.policy.commands import CancelTransfer, Command, EndSession, RequestChunk
 from swarm.policy.download import Download
 from swarm.policy.events import TransferId
-from swarm.policy.nic import NicEstimate
+from swarm.policy.nic import NicEstimate, slot_count
 from swarm.policy.peers import Neighbour, Neighbourhood
 from swarm.policy.picker import other_sources, pick_chunk
 from swarm.policy.progress import Progress
@@ -51,8 +51,6 @@ so it is tried every half minute at most."""
 LOCAL_REST_S = 1.0
 """After a failure of our own disk; doubles up to 32 s, so that a full disk does not spin."""
 LOCAL_DOUBLINGS_MAX = 5
-SPEED_FACTOR_MAX = 8
-"""How many times faster than the slowest common NIC a node may be treated."""
 
 
 class Requests:
@@ -108,10 +106,11 @@ class Requests:
             return
         self._tuned_for = (rate, self._neighbourhood.link_revision)
         base = self._neighbourhood.base_nic_bytes_per_s()
-        self.limit = self._slots(rate, base)
+        usual_count = self._settings.session_count
+        self.limit = slot_count(usual_count, rate, base)
         for link in self._neighbourhood.links.values():
-            slots = self._slots(link.nic_bytes_per_s, base)
-            link.places = slots + self._settings.upload_queue_count
+            theirs = slot_count(usual_count, link.nic_bytes_per_s, base)
+            link.places = theirs + self._settings.upload_queue_count
 
     def upload_slots(self) -> int:
         """U: as many as D, or the part of them that a capped uplink can feed."""
@@ -124,14 +123,6 @@ class Requests:
         """Something changed that may fill an idle slot."""
         if self.open_count < self.limit or self._neighbourhood.mate_count:
             self.fill_at = now
-
-    def _slots(self, nic_bytes_per_s: float, base_bytes_per_s: float) -> int:
-        """D = U of a node with this NIC: the setting, times how much faster it is than the
-        slowest common one; just the setting where a rate is unknown."""
-        if not nic_bytes_per_s or not base_bytes_per_s:
-            return self._settings.session_count
-        factor = min(max(nic_bytes_per_s / base_bytes_per_s, 1.0), SPEED_FACTOR_MAX)
-        return round(self._settings.session_count * factor)
 
     # -- opening sessions
 
