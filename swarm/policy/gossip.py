@@ -65,7 +65,8 @@ class Gossip:
         introduced = link.introduced.pop(version, None)
         download = self._downloads.get(version)
         if introduced is not None and download is not None:
-            self._tell(link, download, download.held & ~introduced)
+            load = self._uploads.load_for(link.info.node_id)
+            self._tell(link, download, download.held & ~introduced, load)
 
     def announce(self, download: Download, now: float) -> None:
         """A batch is due."""
@@ -78,22 +79,19 @@ class Gossip:
             self._tell_all(download, download.held & 1 << chunk)
 
     def _tell_all(self, download: Download, chunks: int) -> None:
-        if not self.is_leaving and chunks:
-            version, load = download.version, self._uploads.load
+        if chunks:
+            for_mates, for_others = self._uploads.loads()
+            if not self._neighbourhood.mate_count:
+                for_others = for_mates
             for link in self._neighbourhood.links.values():
-                theirs = link.announced.get(version)
-                if theirs is not None:
-                    news = chunks ^ (chunks & theirs)
-                    if news:
-                        self._orders.append(SendHave(link.info.node_id, version, news, load))
+                self._tell(link, download, chunks, for_mates if link.is_mate else for_others)
 
-    def _tell(self, link: Neighbour, download: Download, chunks: int) -> None:
+    def _tell(self, link: Neighbour, download: Download, chunks: int, load: int) -> None:
         theirs = link.announced.get(download.version)
         if theirs is None or self.is_leaving:
             return
         news = chunks ^ (chunks & theirs)
         if news:
-            load = self._uploads.load_for(link.info.node_id)
             self._orders.append(SendHave(link.info.node_id, download.version, news, load))
 
     def retracted(self, link: Neighbour, version: VersionId, chunks: int) -> None:
@@ -101,7 +99,8 @@ class Gossip:
         what their reader has."""
         download = self._downloads.get(version)
         if download is not None:
-            self._tell(link, download, chunks & download.held)
+            load = self._uploads.load_for(link.info.node_id)
+            self._tell(link, download, chunks & download.held, load)
 
     def retract(self, download: Download, chunk: ChunkIndex) -> None:
         """A chunk of ours is damaged."""

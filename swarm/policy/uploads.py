@@ -114,7 +114,7 @@ class Uploads:
 
     @property
     def load(self) -> int:
-        """Active and queued, as told to neighbours."""
+        """Active and queued."""
         return len(self._active) + len(self._queue)
 
     @property
@@ -152,12 +152,17 @@ class Uploads:
 
     def load_for(self, peer: NodeId) -> int:
         """What a neighbour is told."""
+        return self.loads()[self._is_outsider(peer)]
+
+    def loads(self) -> tuple[int, int]:
+        """What rack mates are told, or everybody while there are none, and what others are."""
         mates, outsiders = self._split(self._active)
-        queued = self._split(self._queue)
-        if not self._is_outsider(peer):
-            return max(mates, mates + outsiders - EXPORT_SLOTS) + queued[0]
+        mates_queued, outsiders_queued = self._split(self._queue)
         free = self.slot_count + EXPORT_SLOTS - mates - outsiders
-        return self.slot_count - min(max(free, 0), self.slot_count) + queued[1]
+        return (
+            max(mates, mates + outsiders - EXPORT_SLOTS) + mates_queued,
+            self.slot_count - min(max(free, 0), self.slot_count) + outsiders_queued,
+        )
 
     def _has_slot(self, peer: NodeId) -> bool:
         mates, outsiders = self._split(self._active)

@@ -20,6 +20,7 @@ from swarm.policy.commands import (
 from swarm.policy.events import (
     ChunkRequested,
     ChunksRetracted,
+    ChunkVerified,
     ClaimReceived,
     FailureReason,
     HandoutReceived,
@@ -451,6 +452,23 @@ def test_each_side_is_told_the_load_in_its_own_terms() -> None:
     assert loads(story) == {"k": 2, "K": 3}
     story.ask("c", 0)
     assert loads(story) == {"k": 3, "K": 3}
+
+
+def test_haves_tell_each_side_the_load_in_its_own_terms() -> None:
+    story = RackStory.among("""
+        me  ###.
+        a   ....
+        b   ....
+        X   ....
+    """)
+    for name in "abX":
+        story.ask(name, 0)
+    told = haves(story.tell(ChunkVerified(VERSION, ChunkIndex(3), None)))
+    assert {have.peer: have.load for have in told} == {
+        peer_id("a"): 2,
+        peer_id("b"): 2,
+        peer_id("X"): 1,
+    }
 
 
 def test_alone_with_outsiders_nothing_is_reserved() -> None:
