@@ -70,7 +70,7 @@ class Endings:
         transfer.download.bytes.wasted += transfer.length if is_whole else transfer.received
         if event.reason is FailureReason.LOCAL:
             self._requests.local_failure(now)
-        is_import = transfer.session is not None and transfer.lease is not None
+        is_crossing = transfer.session is not None and transfer.lease is not None
         self._leases.failed(transfer, event.reason, event.retry_after_s)
         if transfer.session is None:
             if event.reason not in (FailureReason.CANCELLED, FailureReason.LOCAL):
@@ -81,7 +81,7 @@ class Endings:
         # nodes would take turns at one source for ever.
         self._requests.failed(transfer, transfer.session, now)
         link = self._neighbourhood.links.get(transfer.session.peer)
-        if link is not None and (not is_import or event.reason is FailureReason.CORRUPT):
+        if link is not None and (not is_crossing or event.reason is FailureReason.CORRUPT):
             # What else a zone lease's source did is the tracker's to weigh.
             self._blame(link, transfer, event, now)
 

@@ -1,10 +1,11 @@
-"""Leases: the right to read a chunk from the origin, given and taken by the tracker.
+"""Leases: the right to read a chunk from the origin, or the charge to bring one into our zone from
+an agent of another (a crossing); given and taken by the tracker.
 
 The tracker sends *state*, all live leases of this node, so a lease that is not named any more is
 revoked and one that is named twice is not read twice. A lease is answered at once: with a read, or
 by declining it because the chunk is here, at a neighbour, or on its way; the tracker then frees it
 for somebody else. A lease does not use one of the D slots, or the origin's share of the NIC would
-starve the peers' or the other way round.
+starve the peers' or the other way round; nor does a crossing, which is one request.
 """
 
 from __future__ import annotations
@@ -31,16 +32,15 @@ OUTCOMES: Mapping[FailureReason, LeaseOutcome] = {
     FailureReason.THROTTLED: LeaseOutcome.THROTTLED,
     FailureReason.UNAVAILABLE: LeaseOutcome.UNAVAILABLE,
 }
-"""What else ends an origin read is a plain failure to the tracker."""
+"""What else ends a transfer is a plain failure to the tracker."""
 
-
-IMPORT_SESSIONS = 1 << 31
+CROSSING_SESSIONS = 1 << 31
 """Sessions of zone leases are numbered from here, far above those of `Requests`."""
 
 
 class Leases:
     """Owned by the node; handles the leases of all its versions. Invariant: each live lease is the
-    lease of exactly one live origin transfer."""
+    lease of exactly one live transfer."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Leases:
         self._table = table
         # Data links for one chunk from a peer.
         self._stripes = stripes
-        self._last_session = IMPORT_SESSIONS
+        self._last_session = CROSSING_SESSIONS
         self._orders = orders
         self.is_leaving = False
 
@@ -112,7 +112,7 @@ class Leases:
 
     def _begin(self, lease: Lease, download: Download, now: float) -> None:
         if lease.source is not None:
-            self._begin_import(lease, lease.source, download, now)
+            self._begin_crossing(lease, lease.source, download, now)
             return
         transfer = self._table.begin(download, lease.chunk, now, lease=lease.lease)
         download.leases[lease.lease] = lease.chunk
@@ -120,7 +120,9 @@ class Leases:
             FetchFromOrigin(transfer.id, download.version, lease.chunk, max(lease.connections, 1))
         )
 
-    def _begin_import(self, lease: Lease, source: PeerInfo, download: Download, now: float) -> None:
+    def _begin_crossing(
+        self, lease: Lease, source: PeerInfo, download: Download, now: float
+    ) -> None:
         """Fetch a chunk from an agent that need not be a neighbour: a session of one request, which
         is over as soon as it is asked for and takes none of the D slots."""
         self._last_session += 1
@@ -159,11 +161,11 @@ class Leases:
         ]
 
     def verified(self, transfer: Transfer) -> None:
-        """An origin read ended well."""
+        """A transfer ended well; nothing to tell if it had no lease."""
         self._transfer_over(transfer, LeaseOutcome.VERIFIED, None)
 
     def needless(self, transfer: Transfer) -> None:
-        """The chunk came from elsewhere first; the read is being cancelled."""
+        """The chunk came from elsewhere first; the transfer is being cancelled."""
         self._transfer_over(transfer, LeaseOutcome.DECLINED, self._me)
 
     def failed(
@@ -199,7 +201,7 @@ class Leases:
         )
 
     def give_back(self, transfer: Transfer) -> None:
-        """The read is not wanted or not allowed any more and is being cancelled."""
+        """The transfer is not wanted or not allowed any more and is being cancelled."""
         self._transfer_over(transfer, LeaseOutcome.DECLINED, None)
 
     def check_invariants(self, downloads: Iterable[Download]) -> None:

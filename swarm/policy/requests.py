@@ -54,7 +54,7 @@ LOCAL_DOUBLINGS_MAX = 5
 
 
 class Requests:
-    """Owned by the node; the only one that opens sessions. Invariant: at most D sessions are open
+    """Owned by the node; the only one that keeps sessions open. Invariant: at most D are open
     beside imports, an open one has one or two live transfers."""
 
     def __init__(

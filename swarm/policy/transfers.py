@@ -16,7 +16,7 @@ from swarm.protocol.ids import ChunkIndex, LeaseId, NodeId, SessionId
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """Owned by `Requests`."""
+    """Owned by `Requests`; that of a zone lease is over as soon as it is asked for, and nobody's."""
 
     id: SessionId
     peer: NodeId
@@ -50,7 +50,7 @@ class Transfer:
     length: int
     # None: the origin.
     session: Session | None
-    # The lease that allows an origin read; None for a peer or an unasked read.
+    # The lease that allows an origin read or charges with a crossing; None for other transfers.
     lease: LeaseId | None
     # When its bytes could begin: at the request, or when the one before it ended.
     begun_at: float

@@ -62,8 +62,8 @@ DOUBTS_MAX = 32
 """Chunks that one peer can make us hash again in a minute; a disk that damages more is noticed by
 others too."""
 
-IMPORTS_MAX = 8
-"""Uploads for zone leases beside the slots; the tracker spreads sixteen for each zone over all
+CROSSINGS_MAX = 8
+"""Uploads into other zones beside the slots; the tracker spreads sixteen for each zone over all
 holders. What is more waits or is refused like any other request."""
 EXPORT_SLOTS = 2
 """Uploads to agents outside the rack beside U; see the module's docstring."""
@@ -73,9 +73,11 @@ SessionKey = tuple[NodeId, SessionId]
 
 @dataclass(slots=True)
 class Upload:
-    """A session that holds a slot."""
+    """A session that is served."""
 
     current: ChunkRequested
+    # It brings chunks into another zone and takes no slot.
+    is_crossing: bool
     # The request that waits for the current chunk to end.
     following: ChunkRequested | None = None
 
@@ -104,8 +106,6 @@ class Uploads:
         self._orders = orders
         self._active: dict[SessionKey, Upload] = {}
         self._queue: dict[SessionKey, ChunkRequested] = {}
-        # Uploads to other zones, one chunk each; they take no slot.
-        self._imports: dict[SessionKey, ChunkRequested] = {}
         # Chunks that a peer found wrong → until when they are not served, and the first of these.
         self._doubted: dict[tuple[VersionId, ChunkIndex], float] = {}
         self.doubt_ends_at = math.inf
@@ -114,12 +114,12 @@ class Uploads:
 
     @property
     def load(self) -> int:
-        """Active and queued."""
-        return len(self._active) + len(self._queue)
+        """Slots taken, and requests queued."""
+        return sum(self._taken()) + len(self._queue)
 
     @property
     def active_count(self) -> int:
-        return len(self._active) + len(self._imports)
+        return len(self._active)
 
     def handle(
         self, event: UploadEvent, downloads: Mapping[VersionId, Download], now: float
@@ -128,13 +128,13 @@ class Uploads:
         match event:
             case ChunkRequested():
                 download = downloads.get(event.version)
-                # Sessions stay within a zone, so this can only be a zone lease's.
-                is_import = (
+                # Sessions stay within a zone, so this is a zone lease's or somebody starves.
+                is_crossing = (
                     download is not None
                     and download.is_zoned
                     and event.zone not in (None, self._neighbourhood.zone)
                 )
-                self.request(event, download.held if download else 0, is_import=is_import)
+                self.request(event, download.held if download else 0, is_crossing=is_crossing)
             case UploadFinished():
                 self.finish((event.peer, event.session), event.sent_bytes)
             case RequestCancelled():
@@ -156,7 +156,7 @@ class Uploads:
 
     def loads(self) -> tuple[int, int]:
         """What rack mates are told, or everybody while there are none, and what others are."""
-        mates, outsiders = self._split(self._active)
+        mates, outsiders = self._taken()
         mates_queued, outsiders_queued = self._split(self._queue)
         free = self.slot_count + EXPORT_SLOTS - mates - outsiders
         return (
@@ -165,7 +165,7 @@ class Uploads:
         )
 
     def _has_slot(self, peer: NodeId) -> bool:
-        mates, outsiders = self._split(self._active)
+        mates, outsiders = self._taken()
         if mates + outsiders >= self.slot_count + EXPORT_SLOTS:
             return False
         return self._is_outsider(peer) or mates < self.slot_count
@@ -173,6 +173,10 @@ class Uploads:
     def _has_place(self, peer: NodeId) -> bool:
         """In the queue."""
         return self._split(self._queue)[self._is_outsider(peer)] < self._queue_count
+
+    def _taken(self) -> tuple[int, int]:
+        """How many slots, as `_split` counts."""
+        return self._split([key for key, upload in self._active.items() if not upload.is_crossing])
 
     def _split(self, keys: Collection[SessionKey]) -> tuple[int, int]:
         """How many of these sessions are of mates, or of anybody while there are none, and how many
@@ -194,27 +198,29 @@ class Uploads:
         self.slot_count = slot_count
         self._serve_queue()
 
-    def request(self, event: ChunkRequested, held: int, *, is_import: bool = False) -> None:
+    def request(self, event: ChunkRequested, held: int, *, is_crossing: bool = False) -> None:
         """A peer asks for a chunk, perhaps to bring it into its zone; `held` is what this node has
         of the version."""
         if self.is_leaving:
             self._refuse(event, RefuseReason.LEAVING)
         elif not held >> event.chunk & 1 or self._is_doubted(event):
             self._refuse(event, RefuseReason.NOT_HELD)
-        elif is_import and len(self._imports) < IMPORTS_MAX:
-            self._imports[_key(event)] = event
-            self._order_upload(event)
         elif (upload := self._active.get(_key(event))) is not None:
             self._follow(upload, event)
         elif _key(event) in self._queue:
             if self._queue[_key(event)] != event:
                 self._refuse(event, RefuseReason.BUSY)
+        elif is_crossing and self._crossing_count() < CROSSINGS_MAX:
+            self._start(event, is_crossing=True)
         elif self._has_slot(event.peer):
             self._start(event)
         elif self._has_place(event.peer):
             self._queue[_key(event)] = event
         else:
             self._refuse(event, RefuseReason.BUSY)
+
+    def _crossing_count(self) -> int:
+        return sum(upload.is_crossing for upload in self._active.values())
 
     def _follow(self, upload: Upload, event: ChunkRequested) -> None:
         """A further request of an active session: one may wait, a stripe of a known one is no
@@ -227,9 +233,6 @@ class Uploads:
     def finish(self, key: SessionKey, sent_bytes: int) -> None:
         """The current chunk of a session is out: who is queued goes first, then its own next."""
         self.sent_bytes += sent_bytes
-        if self._imports.pop(key, None) is not None:
-            self.finished_count += 1
-            return
         upload = self._active.pop(key, None)
         if upload is None:
             return
@@ -237,19 +240,20 @@ class Uploads:
         following = upload.following
         if following is None:
             self._serve_queue()
-            return
-        is_awaited = self._split(self._queue)[self._is_outsider(following.peer)] > 0
-        if self._has_slot(following.peer) and not is_awaited:
-            self._start(following)
+        elif upload.is_crossing or self._may_go_on(following.peer):
+            self._start(following, is_crossing=upload.is_crossing)
             self._serve_queue()
         else:
             self._serve_queue()
             self._refuse(following, RefuseReason.YIELDED)
 
+    def _may_go_on(self, peer: NodeId) -> bool:
+        """A session of this peer need not yield."""
+        is_awaited = self._split(self._queue)[self._is_outsider(peer)] > 0
+        return self._has_slot(peer) and not is_awaited
+
     def cancel(self, key: SessionKey, chunk: ChunkIndex) -> None:
         """A peer took back a request that had not begun."""
-        if self._imports.pop(key, None) is not None:
-            return
         queued = self._queue.get(key)
         if queued is not None and queued.chunk == chunk:
             del self._queue[key]
@@ -265,11 +269,10 @@ class Uploads:
     def close(self, key: SessionKey) -> None:
         """A session's links are gone: so are its slot and its place in the queue."""
         self._queue.pop(key, None)
-        self._imports.pop(key, None)
         self._drop(key)
 
     def close_peer(self, peer: NodeId) -> None:
-        for key in [key for key in (*self._queue, *self._imports, *self._active) if key[0] == peer]:
+        for key in [key for key in (*self._queue, *self._active) if key[0] == peer]:
             self.close(key)
         self._serve_queue()
 
@@ -340,9 +343,12 @@ class Uploads:
             if self._has_slot(key[0]):
                 self._start(self._queue.pop(key))
 
-    def _start(self, event: ChunkRequested) -> None:
-        self._active[_key(event)] = Upload(event)
-        self._order_upload(event)
+    def _start(self, event: ChunkRequested, *, is_crossing: bool = False) -> None:
+        self._active[_key(event)] = Upload(event, is_crossing)
+        pace = self._pace_bytes_per_s()
+        self._orders.append(
+            StartUpload(event.peer, event.session, event.version, event.chunk, pace)
+        )
 
     def sampled(
         self, bytes_out: int, uplink_bytes_per_s: float, chunk_bytes: int, now: float
@@ -368,12 +374,6 @@ class Uploads:
         most = max(PACE_FACTOR * self._bytes_per_s, self._uplink_bytes_per_s)
         return int(max(most / count, self._chunk_bytes / PACED_CHUNK_S))
 
-    def _order_upload(self, event: ChunkRequested) -> None:
-        pace = self._pace_bytes_per_s()
-        self._orders.append(
-            StartUpload(event.peer, event.session, event.version, event.chunk, pace)
-        )
-
     def _refuse(self, event: ChunkRequested, reason: RefuseReason) -> None:
         self.refused_count += 1
         load = self.load_for(event.peer)
@@ -385,7 +385,7 @@ class Uploads:
         assert len(self._queue) <= 2 * self._queue_count
         assert not any(self._has_slot(peer) for peer, _ in self._queue)
         assert not self._queue.keys() & self._active.keys()
-        assert len(self._imports) <= IMPORTS_MAX
+        assert self._crossing_count() <= CROSSINGS_MAX
         assert self.doubt_ends_at == min(self._doubted.values(), default=math.inf)
 
 

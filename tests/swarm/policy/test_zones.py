@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from swarm.policy.commands import EndSession, RequestChunk, StartUpload
+from swarm.policy.commands import Command, EndSession, RequestChunk, StartUpload
 from swarm.policy.events import (
     BitfieldReceived,
     ChunkRequested,
@@ -15,6 +15,7 @@ from swarm.policy.events import (
     TimerFired,
     TrackerLost,
     TransferFailed,
+    UploadFinished,
 )
 from swarm.policy.node import Node
 from swarm.protocol.ids import ChunkIndex, LeaseId, SessionId
@@ -128,6 +129,27 @@ def test_uploads_for_zone_leases_take_no_slot() -> None:
         if isinstance(command, StartUpload)
     ]
     assert len(started) == 5
+
+
+def test_a_session_across_zones_that_goes_on_is_served_one_chunk_after_the_other() -> None:
+    story = zoned("####")
+
+    def ask(chunk: int) -> list[Command]:
+        event = ChunkRequested(peer_id("z"), SessionId(1), VERSION, ChunkIndex(chunk), "z")
+        return story.tell(event)
+
+    def sent(chunk: int) -> list[Command]:
+        return story.tell(
+            UploadFinished(peer_id("z"), SessionId(1), ChunkIndex(chunk), CHUNK_BYTES)
+        )
+
+    assert [type(command) for command in ask(0)] == [StartUpload]
+    assert ask(1) == []
+    (following,) = sent(0)
+    assert isinstance(following, StartUpload)
+    assert following.chunk == 1
+    assert sent(1) == []
+    assert story.node.statistics().uploaded_count == 2
 
 
 def test_a_starved_node_reaches_across_with_one_session() -> None:
