@@ -329,7 +329,7 @@ class Node:
                 self._requests.cancel(transfer)
         self._uploads.forget(event.version)
         self._origin.forget(event.version)
-        self._requests.rack.forget(event.version)
+        self._requests.forget(event.version)
         self._gossip.retract_all(download)
 
     def _mode_received(self, event: ModeReceived) -> None:

@@ -49,9 +49,6 @@ from swarm.protocol.tracker_api import Mode
 
 BUCKET_CHUNKS = 2
 """Depth of the token bucket, in chunks: a read can always start after a wait."""
-NEXT_IN_LINE_S = 3.0
-"""Without a verified byte for so long, the next node in a chunk's line may read it; a reader that
-died is noticed in less, and a chunk takes less at any sensible rate."""
 REST_S = 0.5
 """After a failed read of a chunk; doubles, so that four attempts fit in ten seconds."""
 REST_S_MAX = 30.0
@@ -211,13 +208,9 @@ class OriginReads:
 
     def _pick_in_line(self, download: Download, allowed: int, now: float) -> ChunkIndex | None:
         """A chunk that nobody near holds and that is this node's to read."""
-        waited_s = max(now - download.progress_at, 0.0)
-        rank_max = int(waited_s / NEXT_IN_LINE_S)
-        self._look_again(download.progress_at + (rank_max + 1) * NEXT_IN_LINE_S)
         nodes = self._neighbourhood.known_nodes()
-        mine = self._lines.mine(download.version, allowed, nodes, rank_max)
-        if self._lines.has_more:
-            self._look_again(now)
+        mine = self._lines.in_turn(download.version, allowed, nodes, download.progress_at, now)
+        self._look_again(self._lines.look_at)
         return pick_bit(mine, self._rng) if mine else None
 
     def _own(self, download: Download) -> int:

@@ -167,20 +167,11 @@ class Neighbourhood:
         announced = sorted(link.nic_bytes_per_s for link in links if link.nic_bytes_per_s)
         return announced[len(announced) // 8] if announced else 0
 
-    def known_nodes(self) -> list[NodeId]:
-        """This node and every agent that is linked or may be reached, for rendezvous hashing."""
-        return [self._me, *(node for node, known in self._known.items() if not known.failure_count)]
-
-    def nodes_of_zone(self, zone: str) -> list[NodeId]:
-        """The same of one zone, which is this node's own."""
-        return [
-            self._me,
-            *(
-                node
-                for node, known in self._known.items()
-                if known.info.zone == zone and not known.failure_count
-            ),
-        ]
+    def known_nodes(self, zone: str | None = None) -> list[NodeId]:
+        """This node and every agent that is linked or may be reached, or those of them in one zone,
+        for rendezvous hashing."""
+        reachable = (known.info for known in self._known.values() if not known.failure_count)
+        return [self._me, *(info.node_id for info in reachable if zone in (None, info.zone))]
 
     def learn(self, peers: Iterable[PeerInfo], now: float) -> None:
         """Agents named by the tracker, a seed list or a neighbour."""

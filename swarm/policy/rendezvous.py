@@ -1,9 +1,10 @@
-"""Who may read a chunk from the origin when nobody grants leases.
+"""Who may read a chunk from the origin, or bring it into a zone, when nobody grants leases.
 
 For each chunk the known nodes stand in line in the order of hash(node, version, chunk), so all who
 know the same nodes agree on the line without a word, and each node is first in about as many lines.
 A change of membership moves only the lines in which the node that came or went stands first, which
-is why this is hashing by weight and not by position.
+is why this is hashing by weight and not by position. The next in line may step in only after a
+while without any verified byte, and so on.
 
 A node's rank in a line is worked out once per chunk and membership, some chunks at a time.
 """
@@ -11,12 +12,17 @@ A node's rank in a line is worked out once per chunk and membership, some chunks
 from __future__ import annotations
 
 import hashlib
+import math
 
 from swarm.protocol.chunk_set import iter_bits
 from swarm.protocol.ids import ChunkIndex, NodeId, VersionId
 
 RANKED_MAX = 32
 """Chunks whose line is worked out in one step: 33 hashes each, 1 ms in all."""
+
+NEXT_IN_LINE_S = 3.0
+"""Without a verified byte for so long, the next node in a chunk's line may fetch it; a node that
+died is noticed in less, and a chunk takes less at any sensible rate."""
 
 
 class Lines:
@@ -30,6 +36,19 @@ class Lines:
         self._ranked: dict[VersionId, int] = {}
         # The last question left chunks unranked: ask again.
         self.has_more = False
+        # When `in_turn` may answer otherwise than it did last.
+        self.look_at = math.inf
+
+    def in_turn(
+        self, version: VersionId, chunks: int, nodes: list[NodeId], progress_at: float, now: float
+    ) -> int:
+        """The members of `chunks` whose turn is this node's, when the last byte was verified at
+        `progress_at`."""
+        rank_max = int(max(now - progress_at, 0.0) / NEXT_IN_LINE_S)
+        mine = self.mine(version, chunks, nodes, rank_max)
+        next_at = progress_at + (rank_max + 1) * NEXT_IN_LINE_S
+        self.look_at = now if self.has_more else next_at
+        return mine
 
     def mine(self, version: VersionId, chunks: int, nodes: list[NodeId], rank_max: int) -> int:
         """The members of `chunks` in whose line this node stands at `rank_max` or before; ranks

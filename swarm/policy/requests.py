@@ -317,6 +317,11 @@ class Requests:
         self._local_failures += 1
         self.rest_until = now + LOCAL_REST_S * 2**doublings
 
+    def forget(self, version: VersionId) -> None:
+        """The version is gone, and its transfers are cancelled."""
+        self.rack.forget(version)
+        self.zones.forget()
+
     def peer_gone(self, peer: NodeId) -> None:
         """The control link is gone: what runs may end, nothing follows."""
         self.rack.lost(peer)

@@ -16,7 +16,7 @@ from swarm.protocol.ids import ChunkIndex, LeaseId, NodeId, SessionId
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """Owned by `Requests`; that of a zone lease is over as soon as it is asked for, and nobody's."""
+    """Owned by `Requests` while it is open; that of a zone lease never is."""
 
     id: SessionId
     peer: NodeId

@@ -9,8 +9,8 @@ same: they cost some messages and are who is left when the rule's other half fai
   line only after a while without a verified byte, as for reads of the origin. A node that knows
   nobody in its zone is first in every line.
 * **Starved.** The tracker answers, and yet nothing came and nothing is on its way for ten seconds:
-  one session goes across zones, for chunks that the zone lacks, until a neighbour there has
-  something again. The version is complete in the end whatever the tracker believes.
+  one session goes across zones, for chunks that the zone lacks, until a neighbour of the zone has
+  something for us again. The version is complete in the end whatever the tracker believes.
 
 A tracker that knows no zone leases says so by saying nothing, and neighbours of all zones are the
 same to us, as they are while everybody is in one zone.
@@ -30,8 +30,6 @@ from swarm.policy.transfers import Session
 
 STARVED_S = 10.0
 """As long as the slow end of a zone lease is passed over, and longer than a tracker's restart."""
-NEXT_IN_LINE_S = 3.0
-"""As for reads of the origin."""
 
 
 class ZoneRule:
@@ -42,8 +40,6 @@ class ZoneRule:
         self._neighbourhood = neighbourhood
         self._lines = Lines(neighbourhood.me)
         self.is_tracker_lost = not settings.has_tracker
-        # When `_far_chunks` may answer otherwise than it did last.
-        self._look_at = math.inf
 
     def is_near(self, link: Neighbour) -> bool:
         return link.info.zone == self._zone
@@ -75,10 +71,11 @@ class ZoneRule:
         if survey.best or len(near) == len(links):
             return survey, useful
         is_across = any(not session.is_same_zone for session in sessions)
-        useful &= self._far_chunks(download, now, is_across=is_across)
+        far_chunks, look_at = self._far_chunks(download, now, is_across=is_across)
+        useful &= far_chunks
         far = [link for link in links if not self.is_near(link)]
         found = survey_sources(download, useful, far, load_age_s, now)
-        return Survey(found.best, min(survey.ask_at, found.ask_at, self._look_at)), useful
+        return Survey(found.best, min(survey.ask_at, found.ask_at, look_at)), useful
 
     def wanted_of(self, session: Session, download: Download, now: float) -> int:
         """The wanted chunks that an open session may go on with."""
@@ -89,38 +86,30 @@ class ZoneRule:
             return self._mine(download, download.wanted & ~near, now)
         return 0 if near & download.wanted else download.wanted & ~near
 
-    def _far_chunks(self, download: Download, now: float, *, is_across: bool) -> int:
-        """The wanted chunks that may be fetched across zones, where a session goes already or
-        not."""
-        self._look_at = math.inf
+    def _far_chunks(self, download: Download, now: float, *, is_across: bool) -> tuple[int, float]:
+        """The wanted chunks that may be fetched across zones, where a session goes already or not,
+        and when there may be others; infinite while only an event can change that."""
         lacking = download.wanted & ~self._held_near(download)
         if not lacking:
-            return 0
+            return 0, math.inf
         if self.is_tracker_lost:
-            return self._mine(download, lacking, now)
+            return self._mine(download, lacking, now), self._lines.look_at
         if download.in_flight or is_across:
-            return 0
+            return 0, math.inf
         starved_at = download.supplied_at + STARVED_S
-        if now < starved_at:
-            self._look_at = starved_at
-            return 0
-        return lacking
+        return (lacking, math.inf) if now >= starved_at else (0, starved_at)
 
     def _mine(self, download: Download, lacking: int, now: float) -> int:
-        waited_s = max(now - download.progress_at, 0.0)
-        rank_max = int(waited_s / NEXT_IN_LINE_S)
-        nodes = self._neighbourhood.nodes_of_zone(self._zone)
-        mine = self._lines.mine(download.version, lacking, nodes, rank_max)
-        self._look_at = (
-            now
-            if self._lines.has_more
-            else (download.progress_at + (rank_max + 1) * NEXT_IN_LINE_S)
-        )
-        return mine
+        nodes = self._neighbourhood.known_nodes(self._zone)
+        return self._lines.in_turn(download.version, lacking, nodes, download.progress_at, now)
 
     def _held_near(self, download: Download) -> int:
         held = 0
         for link in self._neighbourhood.links.values():
-            if link.info.zone == self._zone:
+            if self.is_near(link):
                 held |= link.announced.get(download.version, 0)
         return held
+
+    def forget(self) -> None:
+        """A version is gone."""
+        self._lines.forget()
