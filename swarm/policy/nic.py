@@ -53,23 +53,26 @@ class NicEstimate:
         return max(highest, 1.0) if self.is_known else max(highest, self._initial)
 
     def stripes(self, session_count: int, flow_cap_bytes_per_s: float) -> int:
-        """How many data links each of so many sessions takes where a flow is capped; 0: it is
-        not."""
+        """How many data links each of so many sessions takes where a flow is capped; cap 0: it
+        is not."""
         if not flow_cap_bytes_per_s or not self.is_known:
             return 1  # A guess of the NIC opened sixteen links for each session of a slow node.
         rate = self.bytes_per_s / session_count
         return min(max(math.ceil(rate / flow_cap_bytes_per_s), 1), STRIPES_MAX)
 
-    def sample(self, bytes_in: int, bytes_out: int, *, is_busy: bool, now: float) -> None:
-        """Take the running totals of bytes received and sent."""
+    def sample(self, bytes_in: int, bytes_out: int, *, is_busy: bool, now: float) -> bool:
+        """Take the running totals of bytes received and sent; True if that changed the estimate."""
         mark = self._mark
         if mark is None or not is_busy:
             self._mark = (now, bytes_in, bytes_out)
-            return
+            return False
         elapsed = now - mark[0]
-        if elapsed >= WINDOW_S:
-            self._rates.append(max(bytes_in - mark[1], bytes_out - mark[2]) / elapsed)
-            self._mark = (now, bytes_in, bytes_out)
+        if elapsed < WINDOW_S:
+            return False
+        former = (self.is_known, self.bytes_per_s)
+        self._rates.append(max(bytes_in - mark[1], bytes_out - mark[2]) / elapsed)
+        self._mark = (now, bytes_in, bytes_out)
+        return former != (self.is_known, self.bytes_per_s)
 
 
 def slot_count(usual_count: int, nic_bytes_per_s: float, base_bytes_per_s: float) -> int:

@@ -81,7 +81,9 @@ class Node:
         self._requests = Requests(
             settings, rng, self._downloads, self._neighbourhood, self._table, self._nic, orders
         )
-        self._leases = Leases(settings, me, self._neighbourhood, self._table, self._stripes, orders)
+        self._leases = Leases(
+            settings, me, self._neighbourhood, self._table, self._requests.stripes, orders
+        )
         self._origin = OriginReads(
             settings, me, rng, self._neighbourhood, self._table, self._nic, orders
         )
@@ -193,12 +195,13 @@ class Node:
 
     def _progress_sampled(self, event: ProgressSampled, now: float) -> None:
         is_busy = bool(self._table.live) or self._uploads.active_count > 0
-        self._nic.sample(event.bytes_in, event.bytes_out, is_busy=is_busy, now=now)
+        has_changed = self._nic.sample(event.bytes_in, event.bytes_out, is_busy=is_busy, now=now)
         uplink = self._nic.bytes_per_s if self._nic.is_known else 0.0
         largest = max((download.chunk_bytes for download in self._downloads.values()), default=0)
         self._uploads.sampled(event.bytes_out, uplink, largest, now)
         self._requests.sample(event.received, now)
-        self._retune()
+        if has_changed:
+            self._retune()
         self._requests.wake(now)
 
     def _chunk_damaged(self, event: ChunkDamaged, now: float) -> None:
@@ -282,6 +285,7 @@ class Node:
         self._holdings.forget_all(link)
         self._requests.peer_gone(event.peer)
         self._uploads.close_peer(event.peer)
+        self._retune()
         self._wake(now)
 
     # -- versions, tracker, leaving
@@ -376,11 +380,7 @@ class Node:
         if self._neighbourhood.rewire_at <= now:
             self._neighbourhood.rewire(self._holdings.useless(), now)
 
-    def _stripes(self) -> int:
-        """Data links for one chunk from a peer."""
-        return self._nic.stripes(self._requests.limit, self._settings.flow_cap_bytes_per_s)
-
     def _retune(self) -> None:
-        """Take in a new NIC estimate or neighbour: sessions each way."""
+        """Take in a new NIC estimate or other neighbours: sessions each way."""
         self._requests.retune()
         self._uploads.resize(self._requests.upload_slots())

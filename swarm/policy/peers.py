@@ -137,8 +137,6 @@ class Neighbourhood:
         self.links: dict[NodeId, Neighbour] = {}
         # Those among them that are of our rack.
         self.mate_count = 0
-        # Counts the changes of `links`.
-        self.link_revision = 0
         self._dialling_count = 0
         self.is_leaving = False
         # When `dial` and `rewire` have something to do.
@@ -221,7 +219,6 @@ class Neighbourhood:
         self.mate_count += is_mate
         link = Neighbour(event.peer, event.nic_bytes_per_s, event.is_outgoing, now, is_mate)
         self.links[node] = link
-        self.link_revision += 1
         self.rewire_at = min(self.rewire_at, now + REWIRE_S)
         # A dial is over, so another may start.
         self.dial_at = now
@@ -253,7 +250,6 @@ class Neighbourhood:
         """A link is gone: the former neighbour, or None if it never was one."""
         link = self.links.pop(event.peer, None)
         self.mate_count -= link is not None and link.is_mate
-        self.link_revision += 1
         known = self._known.get(event.peer)
         if known is not None and not known.is_banned:
             known.dial_at = now + (REDIAL_S if event.is_clean else RECONNECT_S)

@@ -86,7 +86,6 @@ class Requests:
         # When idle slots look again; infinite while there is nothing to look for.
         self.fill_at = math.inf
         self._progress = Progress(table, nic)
-        self._tuned_for = (0.0, -1)
         self._local_failures = 0
         # Nothing starts before this instant: our own disk failed.
         self.rest_until = -math.inf
@@ -102,9 +101,6 @@ class Requests:
     def retune(self) -> None:
         """Take in a changed NIC estimate or neighbourhood: how many sessions, whose places."""
         rate = self._nic.bytes_per_s if self._nic.is_known else 0.0
-        if self._tuned_for == (rate, self._neighbourhood.link_revision):
-            return
-        self._tuned_for = (rate, self._neighbourhood.link_revision)
         base = self._neighbourhood.base_nic_bytes_per_s()
         usual_count = self._settings.session_count
         self.limit = slot_count(usual_count, rate, base)
@@ -196,10 +192,14 @@ class Requests:
         transfer = self._table.begin(download, chunk, now, session=session)
         session.transfers.append(transfer)
         session.is_due = False
-        stripes = self._nic.stripes(self.limit, self._settings.flow_cap_bytes_per_s)
+        peer, version = session.peer, download.version
         self._orders.append(
-            RequestChunk(transfer.id, session.peer, session.id, download.version, chunk, stripes)
+            RequestChunk(transfer.id, peer, session.id, version, chunk, self.stripes())
         )
+
+    def stripes(self) -> int:
+        """Data links for one chunk from a peer."""
+        return self._nic.stripes(self.limit, self._settings.flow_cap_bytes_per_s)
 
     def _poll_s(self, download: Download) -> float:
         return max(POLL_S_MIN, download.chunk_bytes / self._nic.bytes_per_s)
