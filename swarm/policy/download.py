@@ -53,7 +53,8 @@ class Download:
     """Owned by the node, one per version, complete ones included.
 
     Invariant: `missing` and `held` split all chunks; `in_flight` ⊆ `missing` is kept by the
-    transfer table; `availability` counts what linked neighbours announced.
+    transfer table; `availability` counts what linked neighbours announced, `rack_availability` what
+    the rack mates among them did.
     """
 
     def __init__(
@@ -71,8 +72,8 @@ class Download:
         self.missing = self.all_bits ^ self.held
         self.in_flight = 0
         self.availability = Availability()
-        # The rack mates among them.
-        self.near = Availability()
+        # The same of rack mates only.
+        self.rack_availability = Availability()
         self.mode = Mode.AUTO
         # The tracker brings each chunk into our zone by a zone lease.
         self.is_zoned = False
@@ -129,7 +130,7 @@ class Download:
         self.in_flight &= self.missing
         self._unannounced |= bit
         self.progress_at = now
-        holders = self.near if self._is_in_rack else self.availability
+        holders = self.rack_availability if self._is_in_rack else self.availability
         is_common = holders.count(chunk) >= COMMON_HOLDERS
         interval_s = LAZY_HAVE_INTERVAL_S if is_common else self._interval_s
         self.announce_at = min(self.announce_at, max(self._announced_at + interval_s, now))

@@ -65,7 +65,7 @@ class Holdings:
         if self._neighbourhood.announce(link, version, theirs | news):
             download.availability.add(news)
             if link.is_mate:
-                download.near.add(news)
+                download.rack_availability.add(news)
             return news
         return 0
 
@@ -79,7 +79,7 @@ class Holdings:
             if download is not None:
                 download.availability.remove(gone)
                 if link.is_mate:
-                    download.near.remove(gone)
+                    download.rack_availability.remove(gone)
 
     def forget(self, link: Neighbour, version: VersionId) -> None:
         """The neighbour takes no part in a version any more."""
@@ -99,7 +99,7 @@ class Holdings:
                 link.announced[download.version] = theirs & download.all_bits
                 download.availability.add(theirs & download.all_bits)
                 if link.is_mate:
-                    download.near.add(theirs & download.all_bits)
+                    download.rack_availability.add(theirs & download.all_bits)
 
     def corrupt(self, link: Neighbour, download: Download, chunk: ChunkIndex, now: float) -> None:
         """A chunk from this neighbour had the wrong digest: tell it, believe it no more, and drop
@@ -138,10 +138,14 @@ class Holdings:
         return bool(theirs & download.missing or download.held & ~theirs)
 
     def check_invariants(self) -> None:
+        links = self._neighbourhood.links.values()
+        mates = [link for link in links if link.is_mate]
         for version, download in self._downloads.items():
-            for chunk in range(len(download.lengths)):
-                holders = sum(
-                    link.announced.get(version, 0) >> chunk & 1
-                    for link in self._neighbourhood.links.values()
-                )
-                assert download.availability.count(chunk) == holders, (version, chunk)
+            for counted, holders in (
+                (download.availability, links),
+                (download.rack_availability, mates),
+            ):
+                announced = [link.announced.get(version, 0) for link in holders]
+                for chunk in range(len(download.lengths)):
+                    count = sum(bits >> chunk & 1 for bits in announced)
+                    assert counted.count(chunk) == count, (version, chunk)

@@ -84,10 +84,13 @@ class Neighbour:
     rest_until: float = -math.inf
     # Refusals and broken data links in a row.
     refusal_count: int = 0
-    # It was cut as a slow source so many times; asked only when nobody else has anything, until it
-    # gets another chance.
+    # It was cut as a slow source, and neither came up to its fair share nor got another chance
+    # since: no alternative to anybody.
     is_avoided: bool = False
+    # Until then it is asked only when nobody else has anything; then like any other, which is the
+    # other chance.
     avoided_until: float = -math.inf
+    # How often it was cut: each time it is left alone for longer.
     cut_count: int = 0
     # Our open sessions at it.
     session_count: int = 0
@@ -135,7 +138,7 @@ class Neighbourhood:
         self._orders = orders
         self._known: dict[NodeId, Known] = {}
         self.links: dict[NodeId, Neighbour] = {}
-        # Those among them that are of our rack.
+        # Those among them that are of our rack; kept, for each turn asks whether there are any.
         self.mate_count = 0
         self._dialling_count = 0
         self.is_leaving = False
@@ -325,8 +328,8 @@ class Neighbourhood:
         dialling_count = sum(known.is_dialling for known in alike)
         if is_mate:
             return MATES_MAX - len(links) - dialling_count
-        mate_count = len(self._known) - len(alike)
-        wanted = max(self._settings.neighbour_count // 2 - mate_count, OUTSIDE_RACK)
+        known_mate_count = len(self._known) - len(alike)
+        wanted = max(self._settings.neighbour_count // 2 - known_mate_count, OUTSIDE_RACK)
         if len(links) >= 2 * wanted:
             return 0
         return wanted - sum(link.is_outgoing for link in links) - dialling_count

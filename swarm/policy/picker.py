@@ -41,7 +41,7 @@ def pick_rarest(availability: Availability, useful: int, rng: random.Random) -> 
 def pick_chunk(download: Download, link: Neighbour, useful: int, rng: random.Random) -> ChunkIndex:
     """The rarest of `useful` at a neighbour that has some of it; a rack mate's by how many of the
     rack hold it, for there it is to spread."""
-    holders = download.near if link.is_mate else download.availability
+    holders = download.rack_availability if link.is_mate else download.availability
     return pick_rarest(holders, link.announced[download.version] & useful, rng)
 
 

@@ -127,7 +127,8 @@ class Rack:
     def _held_inside(self, download: Download, mates: list[Neighbour]) -> int:
         """What mates hold who are no slow sources."""
         avoided = [link.announced[download.version] for link in mates if link.is_avoided]
-        return download.near.held_without(avoided) if avoided else download.near.held
+        holders = download.rack_availability
+        return holders.held_without(avoided) if avoided else holders.held
 
     def _live_claims(self, download: Download, inside: int, now: float) -> dict[ChunkIndex, Claim]:
         """Forget what has come or is too old."""
