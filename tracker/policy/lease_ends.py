@@ -82,7 +82,7 @@ class LeaseEnds:
                 self._controller.throttled(now=now)
             case LeaseOutcome.UNAVAILABLE if lease is not None:
                 self._leases.counts.unavailable += 1
-                self._leases.set_aside(bit, until=now + self._settings.leases.unavailable_s)
+                self._leases.waiting.add(bit, until=now + self._settings.leases.unavailable_s)
             case _:
                 pass
 
@@ -138,7 +138,7 @@ class LeaseEnds:
             self._leases.counts.declined += 1
             if owner is not member:
                 wait_s = self._settings.membership.report_interval_s
-                self._leases.set_aside(bit, until=now + wait_s)
+                self._leases.waiting.add(bit, until=now + wait_s)
 
     def _blame(self, peer: Peer, now: float) -> None:
         """A read failed here: others first, for twice as long after each failure in a row."""

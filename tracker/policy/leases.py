@@ -22,12 +22,14 @@ not slow: both read the origin about 2.5 times in a small swarm.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from swarm.protocol.chunk_set import bits_of, iter_bits
 from swarm.protocol.ids import ChunkIndex, LeaseId, NodeId
+from tracker.policy.set_aside import SetAside
 from tracker.policy.settings import LeaseSettings
 
 
@@ -94,9 +96,8 @@ class LeaseBook:
         self.connections = 0
         self.counts = LeaseCounts()
         self._order = 0
-        # Chunks set aside until a time: orphans, declined without an owner, absent at the origin.
-        self._waiting: list[tuple[float, int]] = []
-        self._waiting_bits = 0
+        # Orphans, declined without an owner, absent at the origin: granted to nobody for a while.
+        self.waiting = SetAside()
         # Chunks to lease although somebody holds them, and all that ever were forced or revoked in
         # the tail: once per chunk.
         self._forced = 0
@@ -107,7 +108,7 @@ class LeaseBook:
 
     def pool(self, held: int) -> int:
         """Chunks that may be leased while `held` have a live holder."""
-        absent = self._all & ~held & ~self._waiting_bits
+        absent = self._all & ~held & ~self.waiting.bits
         return (absent | self._forced) & ~self.leased
 
     def grant(
@@ -173,24 +174,6 @@ class LeaseBook:
         self._was_revoked_in_tail |= bits_of(entry.chunk for entry in overdue)
         return overdue
 
-    def set_aside(self, bits: int, *, until: float) -> None:
-        """Grant none of these chunks before then, unless somebody comes to hold one and loses
-        it."""
-        if bits:
-            self._waiting.append((until, bits))
-            self._waiting_bits |= bits
-
-    def release_waiting(self, *, now: float) -> bool:
-        """Put back what waited long enough; True if anything was."""
-        kept = [(until, bits) for until, bits in self._waiting if until > now]
-        if len(kept) == len(self._waiting):
-            return False
-        self._waiting = kept
-        self._waiting_bits = 0
-        for _, bits in kept:
-            self._waiting_bits |= bits
-        return True
-
     def due_stall_checks(self, *, now: float) -> Iterable[tuple[ChunkIndex, int]]:
         """(chunk, check number) of chunks that should have spread by now."""
         while self._stall_checks and self._stall_checks[0][0] <= now:
@@ -207,12 +190,10 @@ class LeaseBook:
         self._forced |= bit & ~self._was_forced
         self._was_forced |= bit
 
-    def next_deadline(self) -> float | None:
-        """When something here is due; leases that wait for their holder's report included."""
-        deadlines = [until for until, _ in self._waiting]
-        if self._stall_checks:
-            deadlines.append(self._stall_checks[0][0])
-        return min(deadlines, default=None)
+    def next_deadline(self) -> float:
+        """When a chunk comes back or a stall check is due; infinite if there is neither."""
+        check_at = self._stall_checks[0][0] if self._stall_checks else math.inf
+        return min(self.waiting.next_at, check_at)
 
     def check(self) -> None:
         """The invariants; for tests."""

@@ -197,7 +197,7 @@ class VersionSwarm:
         member.is_counted = False
         until = now + self._settings.membership.report_interval_s
         held = self.availability.held
-        self.leases.set_aside(member.bits & ~held, until=until)
+        self.leases.waiting.add(member.bits & ~held, until=until)
         lost_near = member.bits & held & ~self.zones.held_near(member)
         self.zones.set_aside(member, lost_near, until=until)
 
@@ -228,7 +228,7 @@ class VersionSwarm:
 
     def step(self, *, now: float) -> None:
         """Everything that is due: call it at `next_deadline`."""
-        self.leases.release_waiting(now=now)
+        self.leases.waiting.release(now=now)
         self.zones.release_waiting(now=now)
         self._check_stalled(now)
         if now >= self._step_at:
@@ -240,10 +240,7 @@ class VersionSwarm:
 
     def next_deadline(self) -> float | None:
         """When `step` has something to do; None while nothing is live and nothing waits."""
-        deadlines = [self.zones.waits_until()]
-        waiting = self.leases.next_deadline()
-        if waiting is not None:
-            deadlines.append(waiting)
+        deadlines = [self.leases.next_deadline(), self.zones.waits_until()]
         is_waiting = len(self._incomplete) and self.leases.pool(self.availability.held)
         is_crossing = len(self._incomplete) and self.zones.is_busy(self.availability.held)
         if self.leases.live or is_waiting or is_crossing:

@@ -37,6 +37,7 @@ from swarm.protocol.ids import ChunkIndex, LeaseId, NodeId
 from swarm.protocol.tracker_api import LEASE_REPORT_INTERVAL_S
 from tracker.policy.leases import LiveLease
 from tracker.policy.members import Incomplete, Member
+from tracker.policy.set_aside import SetAside
 from tracker.policy.settings import ZoneSettings
 
 _SKIPPED_MAX = 8
@@ -52,9 +53,8 @@ class Zone:
     # Live zone leases into this zone, in the order of granting, and their chunks.
     live: dict[LeaseId, LiveLease] = field(default_factory=dict)
     leased: int = 0
-    # Chunks set aside until a time.
-    waiting: list[tuple[float, int]] = field(default_factory=list)
-    waiting_bits: int = 0
+    # Chunks that somebody of the zone is about to report, or a member that is gone held alone.
+    waiting: SetAside = field(default_factory=SetAside)
     # How often a chunk's crossing failed.
     failures: dict[ChunkIndex, int] = field(default_factory=dict)
 
@@ -143,10 +143,7 @@ class Zones:
 
     def set_aside(self, member: Member, bits: int, *, until: float) -> None:
         """Bring none of these into the member's zone before then."""
-        if bits:
-            zone = self._zone_of[member.peer.node_id]
-            zone.waiting.append((until, bits))
-            zone.waiting_bits |= bits
+        self._zone_of[member.peer.node_id].waiting.add(bits, until=until)
 
     def held_near(self, member: Member) -> int:
         """What the member's zone holds."""
@@ -177,7 +174,7 @@ class Zones:
                     skipped += 1
 
     def _pool(self, zone: Zone, held: int) -> int:
-        return held & ~zone.availability.held & ~zone.leased & ~zone.waiting_bits
+        return held & ~zone.availability.held & ~zone.leased & ~zone.waiting.bits
 
     def _is_read(self, zone: Zone, chunk: ChunkIndex) -> bool:
         """From the origin; after some failures the other way, in turns."""
@@ -314,16 +311,11 @@ class Zones:
 
     def release_waiting(self, *, now: float) -> None:
         for zone in self._zones.values():
-            if zone.waiting and min(until for until, _ in zone.waiting) <= now:
-                zone.waiting = [(until, bits) for until, bits in zone.waiting if until > now]
-                zone.waiting_bits = 0
-                for _, bits in zone.waiting:
-                    zone.waiting_bits |= bits
+            zone.waiting.release(now=now)
 
     def waits_until(self) -> float:
         """When a chunk that was set aside may be brought in; infinite if there is none."""
-        waits = (until for zone in self._zones.values() for until, _ in zone.waiting)
-        return min(waits, default=math.inf)
+        return min((zone.waiting.next_at for zone in self._zones.values()), default=math.inf)
 
     def is_busy(self, held: int) -> bool:
         """A lease is live, or a zone lacks what another holds."""
