@@ -8,6 +8,7 @@ digits of their id, which is what every command accepts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 
 import trio
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -130,11 +131,6 @@ _GAUGES: tuple[tuple[str, str, Callable[[VersionSwarm], float]], ...] = (
         lambda swarm: float(swarm.throttle.is_on),
     ),
 )
-_OUTCOMES = (
-    "granted", "verified", "declined", "failed", "throttled", "unavailable", "revoked_overtaken",
-    "revoked_tail", "returned_dead", "returned_unlisted", "adopted", "zone_granted",
-    "zone_verified", "zone_declined", "zone_failed", "zone_revoked", "zone_returned",
-)  # fmt: skip
 
 
 def _swarm_metrics(swarms: list[VersionSwarm]) -> Iterator[Metric]:
@@ -152,6 +148,6 @@ def _swarm_metrics(swarms: list[VersionSwarm]) -> Iterator[Metric]:
     )
     for label, swarm in zip(labels, swarms, strict=True):
         received.add_metric([label], swarm.origin_bytes)
-        for outcome in _OUTCOMES:
-            leases.add_metric([label, outcome], getattr(swarm.leases.counts, outcome))
+        for outcome, count in asdict(swarm.leases.counts).items():
+            leases.add_metric([label, outcome], count)
     yield from (leases, received)

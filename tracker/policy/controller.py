@@ -24,6 +24,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
+from tracker.policy.leases import renewed_mean_s
 from tracker.policy.settings import ControllerSettings, LeaseSettings
 
 _BATCH_S = 0.02
@@ -140,9 +141,7 @@ class ConnectionController:
 
     def completed(self, lease_s: float) -> None:
         """A lease took so long."""
-        # A sixteenth of each new value: the mean of the last few dozen leases.
-        weight = 1.0 if self.mean_lease_s == 0 else 1 / 16
-        self.mean_lease_s += weight * (lease_s - self.mean_lease_s)
+        self.mean_lease_s = renewed_mean_s(self.mean_lease_s, lease_s)
 
     def rate(self, *, now: float) -> float:
         """Delivered origin bytes/s over the window.

@@ -1,7 +1,7 @@
 """Whom an agent is told to connect to.
 
 **Rule.** Up to 33 agents everybody knows everybody. Above, a joiner is given K/2 random live
-agents, three quarters of them in its own zone, and edges count for both ends, so that the mean
+agents, seven eighths of them in its own zone, and edges count for both ends, so that the mean
 degree becomes K. An agent whose edges fell below K/2 (its neighbours died, or it came first) is
 given more. Nobody takes more than 3K edges, and the newest join with the least, so places for
 newcomers are always left.
@@ -128,11 +128,10 @@ class Handouts:
             ]
         else:
             chosen = self._choose_mates(place, avoid)
-            mates = self._racks.get(place.rack, {}) if place.rack is not None else {}
-            mate_count = sum(other in mates for other in place.edges)
-            near_count = mate_count + len(chosen)
-            wanted = max(self._settings.neighbours // 2 - near_count, self._settings.outside_rack)
-            chosen += self._choose(place, wanted - (len(place.edges) - mate_count), avoid)
+            outside_count = self._outside_count(place)
+            mate_count = len(place.edges) - outside_count + len(chosen)
+            wanted = max(self._settings.neighbours // 2 - mate_count, self._settings.outside_rack)
+            chosen += self._choose(place, wanted - outside_count, avoid)
         for other in chosen:
             place.edges[other.node_id] = None
             place.told[other.node_id] = None
@@ -143,11 +142,10 @@ class Handouts:
         """All agents of its rack, as far as there is room."""
         if place.rack is None:
             return []
-        mates = self._racks[place.rack]
-        room = self._settings.mates_max - sum(other in mates for other in place.edges)
+        room = self._settings.mates_max - (len(place.edges) - self._outside_count(place))
         ready = [
             mate
-            for mate in mates.values()
+            for mate in self._racks[place.rack].values()
             if mate is not place and mate.node_id not in place.edges and mate.node_id != avoid
         ]
         return ready[: max(room, 0)]

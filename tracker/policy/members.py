@@ -125,6 +125,10 @@ class Incomplete:
         speed = member.speed
         return speed is not None and speed < settings.lagging_share * self._mean_speed
 
+    def is_late(self, member: Member, now: float) -> bool:
+        """It lags, or was slow a moment ago."""
+        return member.peer.slow_until > now or self.is_lagging(member, now)
+
     def pick_holder(
         self, chunk: ChunkIndex, leases_max: Callable[[float, float], float], now: float
     ) -> Member | None:
@@ -151,8 +155,7 @@ class Incomplete:
     def _reluctance(self, member: Member, now: float) -> tuple[bool, float]:
         """Smaller is better."""
         peer = member.peer
-        is_late = peer.slow_until > now or self.is_lagging(member, now)
-        count = peer.lease_count + self._settings.leases.late_handicap * is_late
+        count = peer.lease_count + self._settings.leases.late_handicap * self.is_late(member, now)
         # One whose NIC is not known yet counts as a usual one: counted as slow, it would get no
         # lease until it is known, and the first to be known would get them all.
         rate = peer.nic_bytes_per_s or self._mean_nic_bytes_per_s

@@ -51,8 +51,7 @@ class HandoutSettings:
     # could still be asked without a tracker.
     own_zone_share: float = 0.875
     # Rack mates that an agent is told of, beside its other edges, and agents outside its rack at
-    # least. As many edges
-    # again come in from outside, so that a rack of 16 has 64 of them.
+    # least. As many edges again come in from outside, so that a rack of 16 has 64 of them.
     mates_max: int = 40
     outside_rack: int = 2
 

@@ -35,7 +35,7 @@ from swarm.protocol.availability import Availability
 from swarm.protocol.chunk_set import iter_bits, pick_bit
 from swarm.protocol.ids import ChunkIndex, LeaseId, NodeId
 from swarm.protocol.tracker_api import LEASE_REPORT_INTERVAL_S
-from tracker.policy.leases import LiveLease
+from tracker.policy.leases import LiveLease, renewed_mean_s
 from tracker.policy.members import Incomplete, Member
 from tracker.policy.set_aside import SetAside
 from tracker.policy.settings import ZoneSettings
@@ -181,9 +181,6 @@ class Zones:
         turns = zone.failures.get(chunk, 0) // self._settings.attempts
         return self.is_origin_usual ^ bool(turns % 2)
 
-    def _is_late(self, member: Member, now: float) -> bool:
-        return member.peer.slow_until > now or self._incomplete.is_lagging(member, now)
-
     def _receiver(self, zone: Zone, now: float) -> Member | None:
         """Who of a sample has the fewest leases."""
         best: Member | None = None
@@ -193,7 +190,7 @@ class Zones:
         for member in sample:
             if member.index < 0 or not self._incomplete.may_hold(member, now):
                 continue
-            key = (self._is_late(member, now), float(member.peer.lease_count))
+            key = (self._incomplete.is_late(member, now), float(member.peer.lease_count))
             if (not key[0] or not zone.live) and key < best_key:
                 best, best_key = member, key
         return best
@@ -206,7 +203,7 @@ class Zones:
             node = member.peer.node_id
             is_blamed = self._blamed.get(node, (0, 0.0))[1] > now
             is_out_of_reach = node in receiver.peer.accused or not member.peer.is_reachable(now)
-            is_late = is_blamed or is_out_of_reach or self._is_late(member, now)
+            is_late = is_blamed or is_out_of_reach or self._incomplete.is_late(member, now)
             key = (is_late, float(self._exports.get(node, 0)))
             if (not is_late or not zone.live) and key < best_key:
                 best, best_key = member, key
@@ -253,8 +250,7 @@ class Zones:
                 del self._exports[entry.source]
 
     def verified(self, entry: LiveLease, *, now: float) -> None:
-        weight = 1.0 if self.mean_lease_s == 0 else 1 / 16
-        self.mean_lease_s += weight * (now - entry.granted_at - self.mean_lease_s)
+        self.mean_lease_s = renewed_mean_s(self.mean_lease_s, now - entry.granted_at)
         self._zone_of[entry.holder].failures.pop(entry.chunk, None)
         if entry.source is not None:
             self._blamed.pop(entry.source, None)
