@@ -42,8 +42,8 @@ class LiveLease:
     holder: NodeId
     connections: int
     granted_at: float
-    # Place in the order of granting.
-    order: int
+    # Place in the order of granting, from 1 on; zone leases have none.
+    order: int = 0
     received_bytes: int = 0
     # Leases granted later that finished first.
     overtaken: int = 0
@@ -73,7 +73,7 @@ class LeaseCounts:
     returned_dead: int = 0
     returned_unlisted: int = 0
     adopted: int = 0
-    # Zone leases with a peer as source; those that read the origin count above.
+    # Zone leases; one that reads the origin counts above when it is granted and verified.
     zone_granted: int = 0
     zone_verified: int = 0
     zone_declined: int = 0

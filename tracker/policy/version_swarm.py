@@ -1,7 +1,7 @@
 """One version across the fleet: who holds what, who is told of whom, who reads the origin.
 
-Composes availability, handout, leases and their controller; `Tracker` calls it with facts about one
-agent at a time and collects the agents that must hear of something from `changed`.
+Composes availability, handout, leases, their controller and zones; `Tracker` calls it with facts
+about one agent at a time and collects the agents that must hear of something from `changed`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from swarm.protocol.availability import Availability
 from swarm.protocol.chunk_set import pick_bit
@@ -216,7 +217,8 @@ class VersionSwarm:
         self.leases.live[progress.lease].received_bytes = progress.received_bytes
 
     def set_mode(self, mode: Mode) -> None:
-        """Leases exist in mode auto only; in mode origin every agent reads by its own cap."""
+        """Leases of the origin exist in mode auto only; in mode origin every agent reads by its own
+        cap. Zone leases end with the others, and those that a mode allows are given anew."""
         self.mode = mode
         if mode is not Mode.AUTO:
             for member in self.members.values():
@@ -303,16 +305,14 @@ class VersionSwarm:
             nic = self._incomplete.demand().nic_bytes_per_s
             live_max = max(live_max, self.controller.leases_for(settings.origin_nics * nic))
 
-        def may_read() -> bool:
-            return self.mode is Mode.AUTO and self.throttle.may_start(now)
-
+        may_read = partial(self.throttle.may_start, now) if self.mode is Mode.AUTO else None
         held, leased = self.availability.held, self.leases.leased
         for crossing in self.zones.crossings(held, leased, live_max, may_read, now=now):
             is_read = crossing.source is None
             connections = self._connections() if is_read else 1
             entry = LiveLease(
                 self._new_lease_id(), crossing.chunk, crossing.receiver.peer.node_id,
-                connections, now, 0, is_for_zone=True,
+                connections, now, is_for_zone=True,
                 source=None if crossing.source is None else crossing.source.peer.node_id,
             )  # fmt: skip
             self.zones.grant(entry)

@@ -152,11 +152,18 @@ class Zones:
     # Giving leases.
 
     def crossings(
-        self, held: int, leased: int, live_max: int, may_read: Callable[[], bool], *, now: float
+        self,
+        held: int,
+        leased: int,
+        live_max: int,
+        may_read: Callable[[], bool] | None,
+        *,
+        now: float,
     ) -> Iterator[Crossing]:
         """Zone leases to give now, each to be granted before the next is asked for. `held` is what
         anybody holds, `leased` what is on its way from the origin, `live_max` the limit of a zone;
-        `may_read` says whether one more read of the origin may start."""
+        `may_read` says whether one more read of the origin may start, None that the origin is not
+        to be read at all."""
         for zone in self._zones.values():
             pool = self._pool(zone, held) & ~leased
             skipped = 0
@@ -166,9 +173,13 @@ class Zones:
                 receiver = self._receiver(zone, now)
                 if receiver is None:
                     break
-                is_read = self._is_read(zone, chunk)
-                source = None if is_read else self._source(zone, chunk, receiver, now)
-                if may_read() if is_read else source is not None:
+                source = None
+                if may_read is not None and self._is_read(zone, chunk):
+                    is_possible = may_read()
+                else:
+                    source = self._source(zone, chunk, receiver, now)
+                    is_possible = source is not None
+                if is_possible:
                     yield Crossing(chunk, receiver, source)
                 else:
                     skipped += 1
