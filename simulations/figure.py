@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -43,7 +44,7 @@ def check_plot(path: Path) -> None:
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise UsageError(f"--plot {path}: cannot write into {folder}", object_name=str(path))
     try:
-        import matplotlib  # noqa: F401
+        import_module("matplotlib")
     except ImportError as error:
         hint = INSTALL
         raise UsageError("--plot needs matplotlib, which is not installed", hint=hint) from error
