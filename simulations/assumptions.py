@@ -172,16 +172,16 @@ def _of_services(scenario: Scenario) -> Iterator[Assumption]:
     slowest = min(group.down_bytes_per_s for group in scenario.groups)
     yield _limit(
         "hashing", cost.bytes_per_s, slowest,
-        lambda rate: changed(ChunkCost(cost.per_chunk_s, rate)),
+        lambda rate: changed(replace(cost, bytes_per_s=rate)),
     )  # fmt: skip
     name, chunk_s = "processor for a chunk", cost.per_chunk_s
     if chunk_s:
         yield _halved(
             name, _milliseconds(chunk_s),
-            lambda by: changed(ChunkCost(chunk_s * by, cost.bytes_per_s)),
+            lambda by: changed(replace(cost, per_chunk_s=chunk_s * by)),
         )  # fmt: skip
     else:
-        busy = changed(ChunkCost(PER_CHUNK_S, cost.bytes_per_s))
+        busy = changed(replace(cost, per_chunk_s=PER_CHUNK_S))
         yield _what_if(name, "none", _milliseconds(PER_CHUNK_S), busy)
     if tracker is not None:
         service_s = tracker.service_s * 2 or TRACKER_SERVICE_S

@@ -18,7 +18,7 @@ from simulations.main import main
 from simulations.plan import Plan, Planner, SwarmCurve, SwarmPoint, with_nodes
 from simulations.plan_report import direct_is_as_fast, plan_document, plan_lines
 from simulations.prices import Prices
-from simulations.scenario import NodeGroup, OriginShape, Scenario, VersionShape
+from simulations.scenario import ChunkCost, NodeGroup, OriginShape, Scenario, VersionShape
 from simulations.scenario_file import ScenarioFile, parse_scenario
 from simulations.sensitivity import BASE_SEEDS, Run, Study
 from simulations.toml_table import Document
@@ -216,7 +216,9 @@ def test_an_assumption_is_varied_alone() -> None:
     scenario = parse_scenario(
         Document((SCENARIOS / "everything_wrong.toml").read_text(), "x.toml")
     ).scenario
-    for one in (scenario, few_nodes(4).scenario):
+    small = few_nodes(4).scenario
+    lab = replace(small, chunk_cost=ChunkCost(0.001, 1e9, shared_count=2))
+    for one in (scenario, small, lab):
         told = assumptions(one)
         assert len({assumption.name for assumption in told}) == len(told) >= 12
         for assumption in told:
@@ -228,6 +230,7 @@ def test_an_assumption_is_varied_alone() -> None:
                 ]
                 expected = 3 if assumption.name == "round trips" else 1
                 assert 1 <= len(changed) <= expected, assumption.name
+                assert variant.scenario.chunk_cost.shared_count == one.chunk_cost.shared_count
 
 
 def test_a_plan_is_one_object_and_the_same_for_any_number_of_workers(
