@@ -5,26 +5,24 @@ from __future__ import annotations
 from simulations.alternatives import Estimate
 from simulations.cost import cost_document, money
 from simulations.plan import BreakEven, Plan, SwarmPoint
+from simulations.report import AS_FAST_FACTOR
 from simulations.sensitivity import Effect, Sensitivity
 from simulations.text_table import table_lines
 from swarm.units import format_duration, format_size
 
-AS_FAST_FACTOR = 1.1
-"""Plain reads that take no longer than this are as fast, as `swarm-sim run` says."""
 FIRST_COUNT = 3
 """So many assumptions are named as those to find out first."""
 
 
 def plan_document(plan: Plan) -> dict[str, object]:
     scenario = plan.scenario
-    slowest = max(scenario.groups, key=scenario.bound_s)
     return {
         "seed": plan.seed,
         "nodes": scenario.node_count,
         "bytes": scenario.version.total_bytes,
         "chunks": scenario.version.chunk_count,
         "bound_s": scenario.slowest_bound_s,
-        "bottleneck": scenario.bottleneck(slowest),
+        "bottleneck": scenario.slowest_bottleneck,
         "direct_is_as_fast": direct_is_as_fast(plan),
         "swarm": _point(plan.swarm),
         "curve": [_point(point) for point in plan.ladder],
@@ -90,13 +88,12 @@ def _sensitivity(found: Sensitivity) -> dict[str, object]:
 
 def plan_lines(plan: Plan) -> list[str]:
     scenario, prices = plan.scenario, plan.swarm.cost.prices
-    slowest = max(scenario.groups, key=scenario.bound_s)
     size = format_size(scenario.version.total_bytes)
     told = [
         f"{scenario.node_count:,} nodes, {size} (GB = 10^9 bytes), prices in {prices.currency} "
         f"({prices.dated})",
         f"bound {format_duration(scenario.slowest_bound_s)}, "
-        f"bottleneck: {scenario.bottleneck(slowest)}",
+        f"bottleneck: {scenario.slowest_bottleneck}",
         "",
         *table_lines(
             ["", "p50", "p99", "last", "origin egress", "a load", "a month", "limited by"],

@@ -13,13 +13,15 @@ from simulations.measure import GroupOutcome, Outcome, percentile
 from simulations.scenario import Scenario
 from swarm.units import format_duration, format_size
 
+AS_FAST_FACTOR = 1.1
+"""Plain reads that take no longer than this are as fast."""
+
 Json = Mapping[str, object]
 
 
 def document(scenario: Scenario, seed: int, outcome: Outcome) -> dict[str, object]:
     """Everything that depends on scenario, seed and code alone."""
     ratios, seconds = outcome.ratios, outcome.seconds
-    slowest = max(scenario.groups, key=scenario.bound_s)
     told: dict[str, object] = {
         "seed": seed,
         "nodes": scenario.node_count,
@@ -27,7 +29,7 @@ def document(scenario: Scenario, seed: int, outcome: Outcome) -> dict[str, objec
         "chunks": scenario.version.chunk_count,
         "chunk_bytes": scenario.version.chunk_bytes,
         "bound_s": scenario.slowest_bound_s,
-        "bottleneck": scenario.bottleneck(slowest),
+        "bottleneck": scenario.slowest_bottleneck,
         "direct_s": direct_s(scenario),
         "p50_ratio": percentile(ratios, 0.5),
         "p99_ratio": percentile(ratios, 0.99),
@@ -115,11 +117,11 @@ def lines(scenario: Scenario, outcome: Outcome) -> list[str]:
         read = format_size(outcome.origin_copies * total)
         told.append(f"origin     {outcome.origin_copies:.3f} copies, {read}")
         told.append(f"direct     {format_duration(plain_s)} if each node read the origin itself")
-        if plain_s <= 1.1 * percentile(seconds, 1.0):
+        if plain_s <= AS_FAST_FACTOR * percentile(seconds, 1.0):
             told.append("           direct is as fast: the swarm does not pay here")
     if outcome.cross_zone_copies:
         told.append(f"zones      {outcome.cross_zone_copies:.3f} copies between zones")
     if outcome.cross_rack_copies:
         told.append(f"racks      {outcome.cross_rack_copies:.3f} copies between racks")
-    told.append(f"bottleneck {scenario.bottleneck(max(scenario.groups, key=scenario.bound_s))}")
+    told.append(f"bottleneck {scenario.slowest_bottleneck}")
     return told

@@ -219,6 +219,11 @@ class Scenario:
         return max(self.bound_s(group) for group in self.groups)
 
     @property
+    def slowest_bottleneck(self) -> str:
+        """Of the group with that bound."""
+        return self.bottleneck(max(self.groups, key=self.bound_s))
+
+    @property
     def limit_s(self) -> float:
         started_s = max(group.starts_at_s + group.starts_within_s for group in self.groups)
         ends_s = max((fault.ends_at_s for fault in self.faults), default=0.0)
