@@ -89,7 +89,7 @@ class Checks:
                 self._accounted(driver)
 
     def _carried(self, link: Link, now: float) -> None:
-        passed = link.passed_bytes + sum(flow.received(now) for flow in link.flows)
+        passed = link.carried_bytes(now)
         capacity = link.capacity_bytes(now)
         if passed > capacity * (1 + SLACK) + len(link.flows) + 1:
             raise CheckFailed(f"{link.name} carried {passed:.0f} bytes of {capacity:.0f} possible")

@@ -76,6 +76,10 @@ class Link:
             weight -= share
         return math.inf
 
+    def carried_bytes(self, now: float) -> float:
+        """What has passed since the start, flows under way included."""
+        return self.passed_bytes + sum(flow.received(now) for flow in self.flows)
+
     def capacity_bytes(self, now: float) -> float:
         """What could have passed since the start."""
         return self.offered_bytes + (now - self.sized_at) * self.bytes_per_s

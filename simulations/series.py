@@ -6,11 +6,9 @@ every second one is dropped, so a run of any length keeps some hundreds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from simulations.cluster import Cluster
-from simulations.network import Link
 from simulations.node_driver import NodeDriver
 
 SAMPLES_PER_BOUND = 100
@@ -83,9 +81,9 @@ class Recorder:
         self.series.samples.append(
             Sample(
                 now,
-                origin_bytes=_passed((origin.link,), now) if origin else 0.0,
-                up_bytes=_passed((one.up for one in drivers), now),
-                down_bytes=_passed((one.down for one in drivers), now),
+                origin_bytes=origin.link.carried_bytes(now) if origin else 0.0,
+                up_bytes=sum(one.up.carried_bytes(now) for one in drivers),
+                down_bytes=sum(one.down.carried_bytes(now) for one in drivers),
                 up_possible_bytes=self._up_possible,
                 down_possible_bytes=self._down_possible,
                 origin_possible_bytes=origin.link.capacity_bytes(now) if origin else 0.0,
@@ -98,7 +96,3 @@ class Recorder:
         self._up_possible += for_s * sum(one.up.bytes_per_s for one in living)
         fetching = (one for one in living if not one.is_complete)
         self._down_possible += for_s * sum(one.down.bytes_per_s for one in fetching)
-
-
-def _passed(links: Iterable[Link], now: float) -> float:
-    return sum(link.passed_bytes + sum(flow.received(now) for flow in link.flows) for link in links)
