@@ -73,6 +73,11 @@ class Plan:
     looked_up_to: int
     sensitivity: Sensitivity | None
 
+    @property
+    def curve(self) -> SwarmCurve:
+        """Of the fleets that were simulated."""
+        return SwarmCurve(self.scenario, (*self.ladder, self.swarm))
+
 
 class Planner:
     """The runs of a plan, and what they say."""
@@ -127,10 +132,6 @@ class Planner:
         runs = [_run(result, prices) for result in results[1 + len(self._ladder) :]]
         sensitivity = self._study.result(runs, _price_shares(swarm.cost))
         return Plan(scenario, self._seed, swarm, ladder, alternatives, looked_up_to, sensitivity)
-
-    def curve(self, plan: Plan) -> SwarmCurve:
-        """Of the fleets that it simulated."""
-        return SwarmCurve(plan.scenario, (*plan.ladder, plan.swarm))
 
     def makers(self) -> list[Callable[[int], Estimate | None]]:
         """Each alternative for any number of nodes."""

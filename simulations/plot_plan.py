@@ -18,7 +18,7 @@ def plot_plan(path: Path, name: str, planner: Planner, plan: Plan) -> None:
     size = format_size(plan.scenario.version.total_bytes)
     figure, (time, cost) = new_figure(f"{name}: {size}", 1, 2)
     counts = _counts(plan.looked_up_to)
-    curve = planner.curve(plan)
+    curve = plan.curve
     draw_line(time, counts, [curve.last_s(count) for count in counts], "swarm", 0)
     draw_line(cost, counts, [curve.cost(count).total for count in counts], "swarm", 0)
     for place, make in enumerate(planner.makers(), 1):
