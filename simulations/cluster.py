@@ -78,8 +78,8 @@ class Cluster:
     def _new_origin(self, scenario: Scenario) -> Origin | None:
         if scenario.origin is None:
             return None
-        rng = random.Random(self.seed + 2)
-        return Origin(scenario.origin, rng, scenario.links.header_share)
+        payload_bytes_per_s = scenario.links.payload(scenario.origin.bytes_per_s)
+        return Origin(scenario.origin, payload_bytes_per_s, random.Random(self.seed + 2))
 
     def _add_group(self, group: NodeGroup) -> None:
         for index in range(group.count):

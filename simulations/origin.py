@@ -28,11 +28,11 @@ class Answer:
 
 
 class Origin:
-    """One store. `link` is its total rate; `sent_bytes` what it sent, wasted or not."""
+    """One store. `link` is its total rate of payload; `sent_bytes` what it sent, wasted or not."""
 
-    def __init__(self, shape: OriginShape, rng: random.Random, header_share: float = 0.0) -> None:
+    def __init__(self, shape: OriginShape, payload_bytes_per_s: float, rng: random.Random) -> None:
         self.shape = shape
-        self.link = Link("origin", shape.bytes_per_s / (1 + header_share))
+        self.link = Link("origin", payload_bytes_per_s)
         self.connection_bytes_per_s = shape.connection_bytes_per_s
         self.sent_bytes = 0
         # Requests are ranges; reads are chunks.

@@ -65,7 +65,7 @@ def rebuild(
     scenario = Scenario(
         VersionShape(start.total_bytes, start.chunk_bytes),
         tuple(groups),
-        links.shape,
+        links,
         _origin(traces, profile, links, origin_bytes_per_s),
         TrackerShape() if any(trace.start.settings.has_tracker for trace in traces) else None,
         ChunkCost(profile.agent.verify_s or 0.0) if profile is not None else ChunkCost(),
@@ -74,21 +74,12 @@ def rebuild(
     return Rebuilt(scenario, untraced, tuple(_notes(traces, untraced)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Links:
-    shape: LinkShape
-
-    def card(self, payload_bytes_per_s: float) -> float:
-        """The card that carries so much payload."""
-        return payload_bytes_per_s * (1 + self.shape.header_share)
-
-
-def _links(profile: Profile | None) -> _Links:
+def _links(profile: Profile | None) -> LinkShape:
     if profile is None:
-        return _Links(LinkShape())
+        return LinkShape()
     network, agent = profile.network, profile.agent
     rtt_s = NODE_RTT_S if network.rtt_s is None else network.rtt_s
-    shape = LinkShape(
+    return LinkShape(
         rtt_s=rtt_s,
         zone_rtt_s=max(rtt_s, ZONE_RTT_S),
         unevenness=network.unevenness or 0.0,
@@ -96,13 +87,12 @@ def _links(profile: Profile | None) -> _Links:
         handshake_s=link_s(profile),
         gap_s=agent.chunk_gap_s or 0.0,
     )
-    return _Links(shape)
 
 
 def _group(
     trace: Trace,
     first_at: float,
-    links: _Links,
+    links: LinkShape,
     measured: float | None,
     sent: dict[str, float],
 ) -> NodeGroup:
@@ -140,7 +130,7 @@ def _group(
 def _origin(
     traces: Sequence[Trace],
     profile: Profile | None,
-    links: _Links,
+    links: LinkShape,
     bytes_per_s: float | None,
 ) -> OriginShape | None:
     if not any(trace.start.settings.has_origin for trace in traces):

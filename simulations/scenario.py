@@ -108,6 +108,10 @@ class LinkShape:
         """What a card of this rate carries beside headers."""
         return bytes_per_s / (1 + self.header_share)
 
+    def card(self, payload_bytes_per_s: float) -> float:
+        """The card that carries so much payload."""
+        return payload_bytes_per_s * (1 + self.header_share)
+
 
 @dataclass(frozen=True, slots=True)
 class OriginShape:
