@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from simulations.calibration import Setting, calibrate, group_index_of, words
+from simulations.commands.options import json_option
 from simulations.profile_file import read_profiles
 from simulations.scenario_file import ScenarioFile, read_scenario
 from swarm.capacity.profile import Profile, measurements
@@ -26,7 +27,7 @@ from swarm.errors import UsageError
     "--write", type=click.Path(path_type=Path), metavar="FILE",
     help="Write the keys as words for --set, one a line.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
+@json_option
 def calibrate_command(
     profiles: tuple[Path, ...],
     scenario: Path | None,

@@ -11,7 +11,12 @@ from simulations.dask_pool import dask_pool
 from simulations.local_pool import core_count, local_pool
 
 WORKERS_MAX = 1024
+"""More is a typing error."""
 
+json_option = click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
+seed_option = click.option(
+    "--seed", type=click.IntRange(min=0), help="Chance; instead of the file's."
+)  # fmt: skip
 settings_option = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE",
     help="Change the scenario: nodes.0.count=100, origin.rate=40Gbit/s.",

@@ -11,9 +11,11 @@ import click
 from simulations.cells import gather
 from simulations.commands.fleet_plan import plan_fleet
 from simulations.commands.options import (
+    json_option,
     plot_option,
     pool_of,
     scheduler_option,
+    seed_option,
     settings_option,
     workers_option,
 )
@@ -28,7 +30,7 @@ from swarm.errors import UsageError
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--seed", type=click.IntRange(min=0), help="Chance; instead of the file's.")
+@seed_option
 @settings_option
 @workers_option
 @scheduler_option
@@ -43,7 +45,7 @@ from swarm.errors import UsageError
     help="Requests to serve, as CSV or JSON lines. Instead of the file's traffic.",
 )
 @plot_option
-@click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
+@json_option
 @click.pass_context
 def plan(
     context: click.Context,

@@ -9,6 +9,7 @@ import click
 
 from simulations.agreement import Agreement, NodeAgreement, Part, compare
 from simulations.cluster import Cluster
+from simulations.commands.options import json_option
 from simulations.profile_file import read_profiles, read_traces
 from simulations.rebuild import Rebuilt, rebuild
 from simulations.recording import Recording
@@ -28,7 +29,7 @@ from swarm.units import parse_rate
 @click.option("--origin-rate", metavar="RATE", help="What the origin's link can do, headers "
               "included; without it, what the traces show.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
+@json_option
 def replay(
     traces: tuple[Path, ...],
     profile: Path | None,

@@ -13,7 +13,7 @@ import click
 
 from simulations.cluster import Cluster
 from simulations.commands.calibrate import profile_words
-from simulations.commands.options import plot_option, settings_option
+from simulations.commands.options import json_option, plot_option, seed_option, settings_option
 from simulations.cost import cost_document, cost_lines, cost_of
 from simulations.figure import check_plot
 from simulations.plot_run import plot_run
@@ -26,7 +26,7 @@ from simulations.trial import commit_of_code, repeat_command, simulate
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--seed", type=click.IntRange(min=0), help="Chance; instead of the file's.")
+@seed_option
 @settings_option
 @click.option(
     "--profile", type=click.Path(path_type=Path), metavar="FILE",
@@ -34,7 +34,7 @@ from simulations.trial import commit_of_code, repeat_command, simulate
 )  # fmt: skip
 @click.option("--group", metavar="NAME", help="The group of nodes that the profile measured.")
 @plot_option
-@click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
+@json_option
 def run(
     file: Path,
     seed: int | None,

@@ -10,6 +10,7 @@ import click
 
 from simulations.cells import Gathered, gather
 from simulations.commands.options import (
+    json_option,
     plot_option,
     pool_of,
     scheduler_option,
@@ -34,6 +35,7 @@ from simulations.trial import commit_of_code
 from swarm.units import format_duration
 
 SEEDS_MAX = 1000
+"""More is a typing error."""
 
 
 @click.command()
@@ -50,7 +52,7 @@ SEEDS_MAX = 1000
 @workers_option
 @scheduler_option
 @plot_option
-@click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
+@json_option
 @click.pass_context
 def sweep(
     context: click.Context,
