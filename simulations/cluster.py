@@ -7,8 +7,11 @@ and when, is the drivers' affair.
 
 from __future__ import annotations
 
+import gc
 import math
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from simulations.checks import CheckFailed, Checks
@@ -266,14 +269,15 @@ class Cluster:
         faults_end_s = max((fault.ends_at_s for fault in self.scenario.faults), default=0.0)
         timeline.at(min(faults_end_s, limit_s), lambda: None)
         look_at, looked_at = ACTIONS_OF_AN_INSTANT_MAX, -1.0
-        while tally.unfinished_count or tally.coming_count or timeline.now < faults_end_s:
-            if not timeline.step(limit_s):
-                break
-            if timeline.action_count >= look_at:
-                look_at += ACTIONS_OF_AN_INSTANT_MAX
-                if timeline.now == looked_at:
-                    raise CheckFailed(f"time stands still at {looked_at:.6f} s")
-                looked_at = timeline.now
+        with _without_collector():
+            while tally.unfinished_count or tally.coming_count or timeline.now < faults_end_s:
+                if not timeline.step(limit_s):
+                    break
+                if timeline.action_count >= look_at:
+                    look_at += ACTIONS_OF_AN_INSTANT_MAX
+                    if timeline.now == looked_at:
+                        raise CheckFailed(f"time stands still at {looked_at:.6f} s")
+                    looked_at = timeline.now
         self.world.checks.end(self.world)
         if self.tracker is not None:
             self.world.checks.granted(self.tracker.granted_count)
@@ -288,3 +292,17 @@ class Cluster:
             raise CheckFailed(
                 f"{len(late)} nodes are not complete at {self.world.timeline.now:.3f} s: {words}"
             )
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Nothing of a run is garbage before its end, and looking for some costs a tenth of it."""
+    was_enabled = gc.isenabled()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()

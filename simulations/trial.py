@@ -4,11 +4,9 @@ them breaks.
 
 from __future__ import annotations
 
-import gc
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from simulations.checks import CheckFailed, Checks
@@ -35,26 +33,11 @@ def simulate(scenario: Scenario, seed: int, command: str, *, watch: Watch | None
         cluster = Cluster(scenario, seed, checks=Checks(is_sparse=True))
         if watch is not None:
             watch(cluster)
-        with _without_collector():
-            outcome = cluster.run()
+        outcome = cluster.run()
         cluster.require_finished()
     except (CheckFailed, AssertionError) as error:
         raise FailedRun(str(error) or repr(error), command) from error
     return outcome
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Nothing of a run is garbage before its end, and looking for some costs a tenth of it."""
-    was_enabled = gc.isenabled()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        if was_enabled:
-            gc.enable()
 
 
 def repeat_command(verb: str, file: str, seed: int, settings: Sequence[str]) -> str:

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulations.cluster import Cluster
 from simulations.data_links import DataLinks
-from simulations.measure import Outcome
 from simulations.processor import Processor
 from simulations.scenario import (
     ChunkCost,
@@ -23,6 +21,7 @@ from simulations.scenario_file import read_scenario
 from swarm.errors import UsageError
 from swarm.policy.settings import NodeSettings
 from swarm.protocol.ids import NodeId, SessionId
+from tests.support.small_swarm import run_whole
 
 CHUNK_COUNT = 100
 CHUNK_BYTES = 1_000_000
@@ -41,22 +40,18 @@ FROM_A_SEED = Scenario(
 )
 
 
-def run(scenario: Scenario) -> Outcome:
-    cluster = Cluster(scenario, 1)
-    outcome = cluster.run()
-    cluster.require_finished()
-    return outcome
-
-
 def seconds(scenario: Scenario, links: LinkShape) -> float:
-    return run(replace(scenario, links=links)).seconds[-1]
+    return run_whole(replace(scenario, links=links)).seconds[-1]
 
 
 @pytest.mark.parametrize("scenario", [FROM_ORIGIN, FROM_A_SEED])
 def test_headers_take_their_part_of_every_card(scenario: Scenario) -> None:
     plain, with_headers = (seconds(scenario, LinkShape(header_share=h)) for h in (0.0, 0.1))
     assert with_headers == pytest.approx(1.1 * plain, rel=0.005)
-    assert run(replace(scenario, links=LinkShape(header_share=0.1))).origin_copies in (0.0, 1.0)
+    assert run_whole(replace(scenario, links=LinkShape(header_share=0.1))).origin_copies in (
+        0.0,
+        1.0,
+    )
 
 
 def test_each_chunk_of_a_session_waits_for_its_gap() -> None:
@@ -96,8 +91,8 @@ def test_nodes_of_one_machine_wait_for_its_processors() -> None:
     """400 chunks of 50 ms on two processors are ten seconds, whatever the network gives."""
     cost = ChunkCost(per_chunk_s=0.05)
     fleet = replace(FROM_ORIGIN, groups=(NodeGroup(4, 1e9, 1e9),), origin=OriginShape(1e9))
-    alone = run(replace(fleet, chunk_cost=cost)).seconds[-1]
-    shared = run(replace(fleet, chunk_cost=replace(cost, shared_count=2))).seconds[-1]
+    alone = run_whole(replace(fleet, chunk_cost=cost)).seconds[-1]
+    shared = run_whole(replace(fleet, chunk_cost=replace(cost, shared_count=2))).seconds[-1]
     assert alone == pytest.approx(CHUNK_COUNT * 0.05, rel=0.15)
     assert shared == pytest.approx(4 * CHUNK_COUNT * 0.05 / 2, rel=0.05)
 

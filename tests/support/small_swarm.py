@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simulations.cluster import Cluster
+from simulations.measure import Outcome
 from simulations.node_driver import NodeDriver
 from simulations.scenario import (
     LinkShape,
@@ -61,6 +62,14 @@ def small_swarm(
         tracker=TrackerShape(RTT_S) if has_tracker else None,
         mode=mode,
     )
+
+
+def run_whole(scenario: Scenario, seed: int = 1) -> Outcome:
+    """Until every living node has the version, with everything checked on the way."""
+    cluster = Cluster(scenario, seed)
+    outcome = cluster.run()
+    cluster.require_finished()
+    return outcome
 
 
 def members(cluster: Cluster) -> list[NodeDriver]:
