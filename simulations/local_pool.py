@@ -25,6 +25,8 @@ TICK_S = 0.5
 """The consumer hears so often that nothing has landed."""
 JOIN_S = 10.0
 """A process that has said its result, or was killed, is gone well before."""
+SERVER = "simulations.pool_server"
+"""The module that the server loads beside this one."""
 
 
 def local_pool(process_count: int) -> Pool:
@@ -97,7 +99,7 @@ def _land(process_count: int, cells: Sequence[Cell], running: _Pipes) -> Iterato
 
 def _start(index: int, cell: Cell) -> _Running:
     context = get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload([__name__, SERVER])
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(cell, theirs), daemon=True)
     # The mask is inherited: a child, and the server it is forked from, must not die of a Ctrl-C
