@@ -27,7 +27,7 @@ START_S = 60.0
 
 
 class DaskCluster:
-    """Processes that end with the stack that they were started on."""
+    """A scheduler and its workers: processes that end with the stack that they were started on."""
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
         self._stack = stack
@@ -38,8 +38,8 @@ class DaskCluster:
         )
         self.address = _address(told)
 
-    def add_worker(self) -> subprocess.Popen[bytes]:
-        return self._start(
+    def add_worker(self) -> None:
+        self._start(
             "worker", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard",
             "--local-directory", str(self._folder),
         )  # fmt: skip
@@ -111,15 +111,14 @@ def test_a_scheduler_that_is_not_there_is_a_usage_error() -> None:
     assert "dask scheduler" in refused.value.hint
 
 
-def test_a_cluster_without_workers_is_given_up(cluster: DaskCluster) -> None:
-    pool = dask_pool(cluster.address, Deadlines(worker_s=2.0))
-    with pytest.raises(UsageError, match="has no worker after 2 s") as refused:
+def test_a_cluster_without_workers_is_given_up_and_a_scheduler_that_is_lost_loses_its_cells(
+    cluster: DaskCluster,
+) -> None:
+    """It dies when the cells are with it and no worker has taken one."""
+    pool = dask_pool(cluster.address, Deadlines(worker_s=1.0))
+    with pytest.raises(UsageError, match="has no worker after 1 s") as refused:
         gather(cells(), pool)
     assert "dask worker" in refused.value.hint
-
-
-def test_cells_of_a_scheduler_that_is_lost_are_failures(cluster: DaskCluster) -> None:
-    """It dies when the cells are with it and no worker has taken one."""
 
     @contextmanager
     def lost(wanted: Sequence[Cell]) -> Iterator[Iterator[Landed | None]]:

@@ -56,29 +56,34 @@ PROFILE = Profile(
 )
 
 
-@pytest.fixture
-def scenario(tmp_path: Path) -> Path:
-    path = tmp_path / "fleet.toml"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("replay")
+
+
+@pytest.fixture(scope="module")
+def scenario(folder: Path) -> Path:
+    path = folder / "fleet.toml"
     path.write_text(FLEET)
     return path
 
 
-@pytest.fixture
-def profile(tmp_path: Path) -> Path:
-    path = tmp_path / "profile.json"
+@pytest.fixture(scope="module")
+def profile(folder: Path) -> Path:
+    path = folder / "profile.json"
     path.write_text(format_profile(PROFILE))
     return path
 
 
-@pytest.fixture
-def traces(tmp_path: Path, scenario: Path) -> list[str]:
+@pytest.fixture(scope="module")
+def traces(folder: Path, scenario: Path) -> list[str]:
     """What the fleet's nodes would have written."""
     cluster = Cluster(read_scenario(scenario).scenario, 3)
     recording = Recording(cluster)
     cluster.run()
     paths = []
     for name, lines in recording.lines().items():
-        path = tmp_path / f"{name}.jsonl"
+        path = folder / f"{name}.jsonl"
         path.write_text("\n".join(lines) + "\n")
         paths.append(str(path))
     return paths

@@ -157,14 +157,14 @@ def test_a_process_that_dies_is_a_failure_of_its_cell_alone() -> None:
             if landed is not None:
                 results[landed[0]] = landed[1]
             elif not results:
-                (victim,) = _children_of_server()
+                (victim,) = _cells_of(os.getpid())
                 os.kill(victim, signal.SIGKILL)
     assert results[1].error == "its process was killed by SIGKILL (out of memory?)"
     assert results[0] == run_cell(cells[0])
 
 
-def _children_of_server() -> list[int]:
-    """Processes whose parent is a child of ours: the server forks them."""
+def _cells_of(command: int) -> list[int]:
+    """Processes whose parent is a child of the command: its server forks them."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -173,8 +173,8 @@ def _children_of_server() -> list[int]:
             except OSError:
                 continue
             parents[int(entry.name)] = int(fields[1])
-    ours = {pid for pid, parent in parents.items() if parent == os.getpid()}
-    return [pid for pid, parent in parents.items() if parent in ours]
+    servers = {pid for pid, parent in parents.items() if parent == command}
+    return [pid for pid, parent in parents.items() if parent in servers]
 
 
 def test_an_interrupt_leaves_what_is_done() -> None:
@@ -213,8 +213,13 @@ def test_an_interrupted_sweep_prints_what_is_done(number: signal.Signals, code: 
     assert process.stderr is not None
     first = process.stderr.readline()
     assert first == "2 runs on 1 processes\n"
+    until = time.monotonic() + 20
+    while not _cells_of(process.pid):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    # The cell is under way, for ten seconds and more.
     with pytest.raises(subprocess.TimeoutExpired):
-        process.communicate(timeout=1.5)
+        process.communicate(timeout=0.2)
     if number == signal.SIGINT:
         os.killpg(process.pid, number)
     else:
