@@ -20,6 +20,7 @@ FLOW_CAP_BYTES_PER_S = 5e9 / 8
 CONNECTION_BYTES_PER_S = 90e6
 FIRST_BYTE_S = (0.03, 0.1)
 """S3, as its documentation and everybody's measurements have it."""
+# Round figures, where a scenario has nothing of the kind: is it worth finding out?
 PER_CHUNK_S = 0.001
 TRACKER_SERVICE_S = 0.001
 STARTS_WITHIN_S = 10.0

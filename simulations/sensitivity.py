@@ -15,6 +15,7 @@ from simulations.assumptions import Assumption, assumptions
 from simulations.scenario import Scenario
 
 BASE_SEEDS = 3
+"""Enough to see how large noise is; each is one more run of some thirty."""
 
 
 @dataclass(frozen=True, slots=True)
